@@ -194,17 +194,21 @@ class LineFacts:
     count: float
     slow: Mapping[str, float] = field(default_factory=dict)  # "power" -> how many
     looped: float = 0.0  # instructions in loops of unknown trips, of one iteration of these
+    parts: Mapping[str, float] = field(default_factory=dict)  # what they do: "compare" -> how many
 
     def to_json(self) -> list[Any]:
         """Return it as a list."""
-        return [self.line, self.count, dict(self.slow), self.looped]
+        return [self.line, self.count, dict(self.slow), self.looped, dict(self.parts)]
 
     @classmethod
     def of_json(cls, said: list[Any]) -> LineFacts:
         """Return it from that list; ValueError and TypeError where it is none."""
         line, count, slow, *more = said
-        functions = {str(name): size(n) for name, n in slow.items()}
-        return cls(str(line), size(count), functions, size(more[0]) if more else 0.0)
+        looped, parts = (*more, *(0.0, {})[len(more) :])[:2]
+        functions, kinds = (
+            {str(name): size(n) for name, n in some.items()} for some in (slow, parts)
+        )
+        return cls(str(line), size(count), functions, size(looped), kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from ikp.sass.control_flow.flow import Flow
 from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.effects import operand
@@ -272,32 +271,6 @@ _MOVES: Final = (
 _CONSTANTS: Final = ("LDC", "ULDC", "LDCU", "MOV", "UMOV", "R2UR")
 _FAR: Final = 256
 """Instructions behind a load to which its value is followed, at most."""
-
-
-def promoted(uses: DefUse) -> list[int]:
-    """Return additions in loops of what a product has just made to a sum of many iterations.
-
-    Products can add to that sum themselves. Where a factor goes with it, they can't.
-    """
-    flow, found = uses.flow, list[int]()
-    for at in flow.code.of("FADD"):
-        loop = flow.loop_of(at)
-        each = flow.code.instructions[at]
-        if loop is None or at in uses.ours or each.guard:
-            continue
-        made = [uses.source_set(at, text) for text in each.operands[1:3]]
-        for one, other in (made, made[::-1]):
-            last = max(other & loop.body, default=-1)  # from at on: of the iteration before
-            if _are_products(flow, one) and (last >= at or other & {*found}):
-                found.append(at)
-                break
-    return found
-
-
-def _are_products(flow: Flow, sources: Iterable[int]) -> bool:
-    """Whether there are instructions, all of which are products."""
-    ops = {flow.code.instructions[source].op for source in sources}
-    return bool(ops) and ops <= {*_PRODUCTS}
 
 
 def lane_sums(uses: DefUse) -> list[int]:

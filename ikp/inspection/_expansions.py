@@ -1,4 +1,4 @@
-"""``lines``: source lines of most instructions; divisions, roots and powers by marks in the code.
+"""``lines``: source lines of most instructions, what these do, and slow functions among them.
 
 A compiler expands divisions, roots and powers into sequences with marks that nothing else has: a
 conversion that rounds up (``I2F.RP``) begins the division of integers, ``FCHK`` checks a division
@@ -10,34 +10,48 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ikp.core.code_facts import LineFacts
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
-from ikp.sass.disassembly.listing import Instruction
+from ikp.sass.disassembly.listing import Instruction, Line
 from ikp.sass.disassembly.opcodes import unit_of
 
-_MOST = 4
+_MOST = 6
 """Lines that are kept of a range, those of most instructions."""
 _DIGITS = 1
 _WIDE = re.compile(r"_(?:div|rem)_[su]64\b")
 _ROOT = re.compile(r"_sqrt_rn")
 
 
-def lines(flow: Flow, how_often: Mapping[int, Often]) -> tuple[LineFacts, ...]:
-    """Return the source lines of most instructions, with the slow functions that they calculate."""
+def lines(
+    flow: Flow, how_often: Mapping[int, Often], what: Callable[[int], str]
+) -> tuple[LineFacts, ...]:
+    """Return the source lines of most instructions, with the slow functions that they calculate.
+
+    Of inlined functions in the kernel's own file, their own lines; of others, the line that calls
+    them.
+
+    Args:
+        flow: the kernel.
+        how_often: how often each instruction is executed.
+        what: what an instruction does, as a key of ``LineFacts.parts``.
+    """
     counts: defaultdict[str, float] = defaultdict(float)
     looped: defaultdict[str, float] = defaultdict(float)
     weights: defaultdict[str, float] = defaultdict(float)
     marks: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    parts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for at, often in how_often.items():
         each = flow.code.instructions[at]
         if each.lines and unit_of(each):
-            line = f"{each.lines[-1].file}:{each.lines[-1].number}"
+            own = own_line(each)
+            line = f"{own.file}:{own.number}"
             counts[line] += often.expected
             looped[line] += often.times if often.looped else 0.0
             weights[line] += often.weight
+            parts[line][what(at)] += often.weight
             if mark := _mark(each):
                 marks[line][mark] += often.times
     most = sorted(weights, key=lambda line: (-weights[line], line))[:_MOST]
@@ -47,9 +61,24 @@ def lines(flow: Flow, how_often: Mapping[int, Often]) -> tuple[LineFacts, ...]:
             round(counts[line], _DIGITS),
             _functions(marks[line]),
             round(looped[line], _DIGITS),
+            {
+                kind: round(count, _DIGITS)
+                for kind, count in sorted(parts[line].items())
+                if count >= _COUNTS
+            },
         )
         for line in most
     )
+
+
+_COUNTS = 0.1
+"""Instructions of a kind from which on a line's are kept."""
+
+
+def own_line(each: Instruction) -> Line:
+    """Return the line of an instruction in the kernel's own file, the innermost there."""
+    last = each.lines[-1]
+    return next(one for one in each.lines if one.file == last.file)
 
 
 def _mark(each: Instruction) -> str:

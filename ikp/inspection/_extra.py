@@ -23,18 +23,22 @@ from ikp.inspection._cheaper import (
     guarded,
     in_pieces,
     lane_sums,
-    promoted,
     scaled_sums,
 )
 from ikp.inspection._held_up import (
     BehindStores,
+    block_votes,
+    clock_reads,
     lone_loads,
     own_calls,
+    shared_swaps,
     single_steps,
     sleeps,
     unpipelined,
 )
+from ikp.inspection._operands import promoted, reworked
 from ikp.inspection._serves import Serves
+from ikp.inspection._unchanged import invariant, uniform
 from ikp.inspection._work import Often, chasing_loads, line_of
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
@@ -142,6 +146,12 @@ class Extra:
             "promoted": lambda: twice(promoted(self.uses)),
             "single steps": lambda: twice(single_steps(self.uses)),
             "unpipelined": lambda: twice(unpipelined(self.uses)),
+            "swaps": lambda: twice(shared_swaps(self.flow, self.ours)),
+            "clocks": lambda: twice(clock_reads(self.uses)),
+            "reworked": lambda: reworked(self.uses),
+            "block votes": lambda: twice(block_votes(self.uses)),
+            "invariant": lambda: invariant(self.uses),
+            "uniform": lambda: uniform(self.uses),
             "times zero": lambda: twice(
                 TimesZero(self.uses, self.values.launch.parameters.get).loads()
             ),

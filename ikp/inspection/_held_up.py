@@ -52,6 +52,68 @@ def sleeps(flow: Flow) -> list[int]:
     return [at for at in flow.code.of("NANOSLEEP") if flow.loop_of(at) is not None]
 
 
+def shared_swaps(flow: Flow, ours: Collection[int] = ()) -> list[int]:
+    """Return the loops of a load and a compare-and-swap on shared memory, whole.
+
+    A compiler makes them of atomics that shared memory has no instruction for: sums of floats and
+    doubles. Each goes round once for each lane that has the same address.
+    """
+    found = set[int]()
+    for at in flow.code.of("ATOMS"):
+        loop = flow.loop_of(at)
+        if ".CAS" in flow.code.instructions[at].opcode and loop is not None:
+            found |= loop.body - {*ours} if len(loop.body) <= _MOST_OF_A_SWAP else {at}
+    return sorted(found)
+
+
+_MOST_OF_A_SWAP: Final = 24
+"""Instructions of a loop above which it does more than to swap."""
+
+
+def clock_reads(uses: DefUse) -> list[int]:
+    """Return the reads of a clock in loops, and the integer arithmetic with what they read."""
+    flow = uses.flow
+    code = flow.code.instructions
+    found = {
+        at
+        for at, each in uses.each("CS2R", "S2UR", "S2R")
+        if _CLOCK.search(each.text) and flow.loop_of(at) is not None
+    }
+    work = [*found]
+    while work:
+        for user in uses.users(work.pop()) - found:
+            if work_of(code[user]) is Work.INTEGER and flow.loop_of(user) is not None:
+                found.add(user)
+                work.append(user)
+    return sorted(found)
+
+
+_CLOCK: Final = re.compile(r"SR_(?:CLOCK|GLOBALTIMER)")
+
+
+def block_votes(uses: DefUse) -> list[int]:
+    """Return the barriers in loops that ask all threads of a block what no data decides.
+
+    Each thread knows the answer from its number and the launch's sizes.
+    """
+    flow = uses.flow
+    some = [at for at, each in uses.each("BAR") if ".RED" in each.opcode]
+    return [at for at in some if flow.loop_of(at) is not None and not _by_data(uses, at)]
+
+
+def _by_data(uses: DefUse, at: int) -> bool:
+    """Whether what an instruction reads is made of what is loaded, or comes from other threads."""
+    code = uses.flow.code.instructions
+    seen, work = set[int](), [at]
+    while work:
+        for source in uses.sources(work.pop()) - seen:
+            seen.add(source)
+            if work_of(code[source]) not in (Work.INTEGER, Work.CONTROL):
+                return True
+            work.append(source)
+    return False
+
+
 def copies_ahead(flow: Flow) -> float | None:
     """Return the iterations whose copies are under way while a loop waits for its own, the fewest.
 

@@ -30,6 +30,13 @@ _OWN: Final = span(R.first, R.count)
 _CONVERTS: Final = frozenset(("F2F", "F2FP", "F2I", "I2F", "I2FP", "I2I", "FRND", "PRMT"))
 _MOVES: Final = frozenset(("MOV", "UMOV", "SEL", "FSEL", "CS2R", "R2UR", "S2R", "S2UR"))
 _DIGITS: Final = 2
+_COMPARING: Final = (
+    "FSETP ISETP HSETP2 DSETP PSETP PLOP3 FSEL SEL FSET ISET FMNMX FMNMX3 IMNMX VIMNMX VIMNMX3 "
+    "HMNMX2 P2R R2P VIADDMNMX FCHK"
+)
+_COMPARES_AND_SELECTS: Final = frozenset(_COMPARING.split())
+_VOTES: Final = frozenset(("VOTE", "VOTEU", "MATCH", "REDUX", "CREDUX"))
+_INTEGER_MOVES: Final = ("IMAD.MOV", "IMAD.SHL", "IMAD.IADD")
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,25 @@ class Serves:
             if unit_of(self.uses.flow.code.instructions[at]):
                 counts[self._kind(at)] += often.weight
         return {kind: round(count, _DIGITS) for kind, count in sorted(counts.items()) if count}
+
+    def part(self, at: int) -> str:
+        """Return what an instruction does for its line, as a key of ``LineFacts.parts``.
+
+        Its unit, but of integer instructions whether they compare and select, move, or make
+        addresses; reads of clocks and votes are of their own kinds.
+        """
+        each = self.uses.flow.code.instructions[at]
+        unit = unit_of(each)
+        if each.op in _COMPARES_AND_SELECTS:
+            return "compare"
+        if each.op in ("CS2R", "S2UR", "S2R") and "CLOCK" in each.text:
+            return "clock"
+        if each.op in _VOTES:
+            return "vote"
+        if unit in ("integer", "product", "uniform") or each.opcode.startswith(_INTEGER_MOVES):
+            kind = self._kind(at)
+            return kind if kind in (ADDRESSES, CONDITIONS, "moves", "conversions") else "integer"
+        return ".".join(unit.split(".")[:2])
 
     @property
     def results(self) -> int:

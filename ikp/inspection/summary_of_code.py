@@ -20,6 +20,7 @@ from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._barriers import has_own_shared, needless_barriers
+from ikp.inspection._called import Called, with_lines_of_calls
 from ikp.inspection._excess import Excess
 from ikp.inspection._executed import Executed, figures_by_place
 from ikp.inspection._expansions import lines
@@ -79,7 +80,7 @@ def code_facts(
     file = Cubin.read(image.cubin)
     kernels, found = file.kernels, {}
     for code in codes(image, file):
-        flow = Flow(code)
+        flow = Flow(with_lines_of_calls(code))
         first = _first_parameter(kernels[code.name]) if code.name in kernels else 0
         summary = _Summary(flow, marks, shape or Shape(), first, reports(file, flow), figures)
         if code.name in kernels and (summary.records or code.name == marks.kernel):
@@ -133,7 +134,8 @@ class _Summary:
         """Return what is known of the code in no range, which is the kernel's own."""
         once = {at for at in rest if self.flow.loop_of(at) is None and self._by_all(at)}
         found = self._holding(rest, once)
-        return self._with_work(found, {at: self._of_kernel(at) for at in sorted(rest)})
+        often = {at: self._of_kernel(at) for at in sorted(rest - self._called.inside)}
+        return self._with_work(found, self._called.with_functions(often))
 
     def _knows_products(self, ranges: Mapping[str, RangeFacts]) -> bool:
         """Whether there are products on tensor cores, all in ranges whose operations are known."""
@@ -171,7 +173,8 @@ class _Summary:
         waits = tuple(sorted({name for record in records for name in self._awaited(record)}))
         found = RangeFacts(kinds.pop() if len(kinds) == 1 else "", **agreed, awaits=waits)
         # Of several copies, that in the most loops is executed most often.
-        made = self._with_work(found, max(map(self._how_often, records), key=self._weight))
+        most = max(map(self._how_often, records), key=self._weight)
+        made = self._with_work(found, self._called.with_functions(most))
         if len({self.flow.loop_of(record.spans[0].start) for record in records}) < _TWO:
             return made
         # Which of its executions a mask of one copy is about, the records don't say.
@@ -198,7 +201,7 @@ class _Summary:
             polls=_work.polls(self.flow, self._accesses.values, how_often, self._of_records),
             chases=_work.chases(self.flow, self._chasing, how_often),
             constants=_work.constants_apart(self.flow, self._accesses.values, how_often),
-            lines=lines(self.flow, how_often),
+            lines=lines(self.flow, how_often, self._extra.serves.part),
             excess=self._excess.of(how_often),
             extra=self._extra.of(how_often),
             serves=self._extra.serves.of(how_often),
@@ -286,6 +289,10 @@ class _Summary:
     @cached_property
     def _always(self) -> dict[int, Often]:
         return {}
+
+    @cached_property
+    def _called(self) -> Called:
+        return Called(self.flow, frozenset(self._of_records))
 
     @cached_property
     def _accesses(self) -> Accesses:

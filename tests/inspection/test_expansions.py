@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.inspection._expansions import lines
+from ikp.inspection._expansions import lines, own_line
 from ikp.inspection._work import Often
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.disassembly.listing import Instruction, Line
@@ -43,8 +43,8 @@ def test_slow_functions_of_a_line(text: tuple[str, ...], slow: dict[str, float])
 
 
 def test_the_lines_of_most_instructions_come_first() -> None:
-    found = of_lines({number: POWER * number for number in range(1, 7)})
-    assert [one.line for one in found] == [f"/src/k.py:{number}" for number in (6, 5, 4, 3)]
+    found = of_lines({number: POWER * number for number in range(1, 9)})
+    assert [one.line for one in found] == [f"/src/k.py:{number}" for number in (8, 7, 6, 5, 4, 3)]
 
 
 def of_lines(texts: dict[int, tuple[str, ...]]):
@@ -55,4 +55,16 @@ def of_lines(texts: dict[int, tuple[str, ...]]):
         for one, number in zip(code.instructions, numbers, strict=True)
     )
     every = dict.fromkeys(range(len(instructions)), Often(1.0))
-    return lines(Flow(replace(code, instructions=instructions)), every)
+    flow = Flow(replace(code, instructions=instructions))
+    return lines(flow, every, lambda at: flow.code.instructions[at].op)
+
+
+def test_what_a_line_does_is_kept() -> None:
+    (found,) = of_lines({93: DIVISION})
+    assert found.parts == {"MUFU": 1, "FCHK": 1, "FFMA": 1}
+
+
+def test_a_function_of_the_same_file_has_its_own_line_and_one_of_a_header_its_calls() -> None:
+    inlined = (Line("/usr/cuda_fp16.hpp", 7), Line("/src/k.py", 5), Line("/src/k.py", 93))
+    (one,) = sass("FADD R1, R2, R3").instructions
+    assert own_line(Instruction(0, "", one.opcode, one.rest, inlined)) == Line("/src/k.py", 5)

@@ -496,3 +496,82 @@ def test_what_a_result_needs_is_for_it_whatever_else_needs_it() -> None:
     assert found["conditions"] == 4 and "arithmetic" not in found
     both = serves("FADD R3, R3, R4", "FSETP.GT.AND P0, PT, R3, RZ, PT", "@P0 EXIT", STORED)
     assert both["arithmetic"] == 1 and both["conditions"] == 3
+
+
+STILL, USED = "LDS R20, [R21]", "STG.E desc[UR4][R8.64], R24"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ((STILL, "MUFU.RSQ R23, R20", "FMUL R24, R23, R30", USED), 2),
+        (("LDS R20, [R60]", "MUFU.RSQ R23, R20", "FMUL R24, R23, R30", USED), 0),  # moves
+        ((STILL, "STS [R22], R24", "MUFU.RSQ R23, R20", "FMUL R24, R23, R30", USED), 0),
+        ((STILL, "FADD R24, R24, R20", USED), 0),  # a sum
+        (("MUFU.RSQ R23, R20", "FMUL R24, R23, R30", USED), 0),  # a compiler moves it itself
+    ],
+)
+def test_arithmetic_that_no_iteration_changes(body: tuple[str, ...], found: int) -> None:
+    assert count("invariant", *loop(*body)) == found
+    assert not count("invariant", *body), "in no loop"
+
+
+SAME = ("LDG.E R20, desc[UR4][R10.64]", "MUFU.SQRT R21, R20", "FMUL R24, R21, R21", USED)
+POSE = ("MOV R10, c[0x0][0x210]", "MOV R11, c[0x0][0x214]")
+
+
+def test_arithmetic_that_all_threads_do_alike() -> None:
+    assert count("uniform", *POSE, *SAME) == 2
+    own = ("S2R R10, SR_TID.X", POSE[1])
+    assert count("uniform", *own, *SAME) == 0, "each thread loads a number of its own"
+    assert count("uniform", *POSE, *SAME[:2], "FMUL R24, R21, R60", USED) == 2, "a parameter's"
+    read = ("S2R R30, SR_CTAID.X", "I2FP.F32.U32 R31, R30")
+    assert count("uniform", *POSE, *read, *SAME[:2], "FMUL R24, R21, R31", USED) == 1
+    assert count("uniform", *POSE, *loop(*SAME[:2], "FADD R24, R24, R21", USED)) == 1, "not sums"
+
+
+def test_reads_of_the_clock_in_loops() -> None:
+    timed = ("CS2R R20, SR_CLOCKLO", "IADD3 R22, R20, R22, RZ", "FADD R3, R3, R4")
+    assert count("clocks", *loop(*timed)) == 2
+    assert not count("clocks", *timed), "once"
+    assert not count("clocks", *loop("CS2R R20, SRZ", *timed[1:])), "a zero"
+
+
+def test_swaps_on_shared_memory_with_the_loop_around_them() -> None:
+    swap = ("LDS R20, [R21]", "FADD R22, R20, R23", "ATOMS.CAST.SPIN R22, [R21], R20, R22")
+    assert count("swaps", *loop(*swap)) == len(swap) + 3
+    assert not count("swaps", *loop("ATOMS.ADD RZ, [R21], R20")), "of integers"
+
+
+VOTE = "BAR.RED.OR.DEFER_BLOCKING 0x0, P1"
+
+
+def test_votes_of_a_block_on_what_no_data_decides() -> None:
+    known = ("ISETP.LT.AND P1, PT, R0, c[0x0][0x218], PT", VOTE)
+    assert count("block votes", *loop(*known)) == 1
+    asked = ("LDG.E R20, desc[UR4][R10.64]", "ISETP.LT.AND P1, PT, R20, RZ, PT", VOTE)
+    assert not count("block votes", *loop(*asked)), "the data decide"
+    assert not count("block votes", *known), "once"
+
+
+TO_PRODUCT = "STS [R30], R22"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ((LOADED, "I2F.F16 R21, R20", "HMUL2 R22, R21, R25", TO_PRODUCT, PRODUCT), 2),
+        ((LOADED, "I2F.F16 R44, R20", PRODUCT), 1),  # in registers
+        ((LOADED, "STS [R30], R20", PRODUCT), 0),  # as they are
+        ((PRODUCT, "FMUL R22, R40, R25", TO_PRODUCT), 0),  # what another product has made
+        ((LOADED, "I2F.F16 R21, R20", "HMUL2 R22, R21, R25", TO_PRODUCT), 0),  # no product
+    ],
+)
+def test_operands_that_are_worked_on_before_products(body: tuple[str, ...], found: int) -> None:
+    assert count("reworked", *loop(*body)) == found
+
+
+def test_integer_sums_of_products_with_their_selections_are_promoted() -> None:
+    whole = PRODUCT.replace("HMMA.16816.F32", "IMMA.16832.S8.S8")
+    body = (whole, "IADD3 R21, R40, R20, RZ", "SEL R20, R40, R21, P6")
+    assert count("promoted", *loop(*body, STORED)) == 2

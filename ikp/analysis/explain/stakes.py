@@ -99,7 +99,8 @@ _CAPPED: Final = (
     "checks unused-random-numbers unpacked-numbers alike-lanes serial-sums linear-search "
     "unused-shared-memory single-warp-products unchanged-values private-staging "
     "uncached-loads calls lone-loads ordered-loads zeroed-loads promoted-sums "
-    "halo repeated-setup same-operands many-warps narrow-loads block-shape"
+    "halo repeated-setup same-operands many-warps narrow-loads block-shape costly-line "
+    "invariant-arithmetic uniform-arithmetic clock-reads reworked-operands block-votes"
 )
 _COUNTED: Final = frozenset(_CAPPED.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""
@@ -195,8 +196,8 @@ _ENOUGH: Final = 0.4
 
 
 _EFFECTS: Final = {
-    "flag-wait": "imbalance slow-block late-producer late-consumer barrier-skew tail exposed-load",
-    "slow-arithmetic": "divergence",
+    "flag-wait": "atomics imbalance slow-block late-producer late-consumer barrier-skew tail "
+    "exposed-load",
     "atomics": "slow-memory exposed-load imbalance slow-block",
     "local-memory": "slow-memory exposed-load",
     "calls": "local-memory imbalance slow-block divergence",
@@ -214,6 +215,15 @@ _EFFECTS: Final = {
     "few-stages": "exposed-load slow-memory barriers local-memory",
     "uncoalesced": "late-copy copy-issue",
     "block-shape": "uncoalesced halo low-occupancy exposed-load slow-memory divergence",
+    "wide-operands": "reworked-operands bank-conflicts",
+    "unpacked-numbers": "reworked-operands",
+    "scaled-operands": "reworked-operands",
+    "reworked-operands": "bank-conflicts exposed-load",
+    "invariant-arithmetic": "costly-line slow-arithmetic alike-lanes",
+    "uniform-arithmetic": "costly-line slow-arithmetic alike-lanes",
+    "clock-reads": "costly-line",
+    "slow-arithmetic": "divergence costly-line",
+    "block-votes": "barriers barrier-skew",
     "many-warps": "barriers barrier-skew needless-barrier block-switch small-blocks",
 }
 """What else a cause shows as: with the cause, its effects go."""

@@ -200,6 +200,14 @@ def test_doubles_that_were_floats() -> None:
     assert found(few, "slow-arithmetic") is None, "most instructions of a launch that waits"
 
 
+def test_double_precision_is_told_at_its_line_with_what_goes_with_it() -> None:
+    mix = {"fp64": (100, 0, 0), "convert.64": (10, 0, 0), "integer": (300, 0, 0)}
+    power = LineFacts("/src/k.cu:77", 410, parts={"fp64": 100, "convert.64": 10, "integer": 300})
+    one = found(RangeFacts("compute", mix=mix, lines=(power,)), "slow-arithmetic")
+    assert one is not None and one.where.lines[0] == "/src/k.cu:77" and "k.cu:77" in one.title
+    assert one.bound_share == pytest.approx(0.75), "single precision takes a quarter"
+
+
 def test_slow_arithmetic_wins_its_time_at_the_full_rate_at_most() -> None:
     """Below the roof other warps hide the rest: of six kernels, one gained more."""
     lines = (LineFacts("/src/k.py:24", 180, {"power": 4.0}),)
@@ -533,6 +541,20 @@ def test_code_that_asks_for_a_flag_again_and_again() -> None:
     assert "larger tiles" in one.suggestion, "fewer blocks meet at a lock"
     busy = RangeFacts("load", mix={"fma": (300, 0, 0)}, polls="/src/lock.cu:26")
     assert found(busy, "flag-wait") is None, "a unit is at work"
+
+
+def test_a_loop_that_only_asks_whether_it_is_a_blocks_turn_is_measured() -> None:
+    """Its range is the wait, of as much of each block's time, whatever units do meanwhile."""
+    facts = RangeFacts(
+        "load", mix={"integer": (9, 0, 0)}, polls="/src/turn.cu:26", line="/src/turn.cu:26"
+    )
+    works = RangeFacts("compute", mix={"fma": (1.5e4, 0, 0)})
+    one = found(facts, "flag-wait", kernel=works)
+    assert one is not None and "of their time" in one.title
+    more = replace(facts, mix={"integer": (900, 0, 0)})
+    assert (
+        found(more, "flag-wait", kernel=RangeFacts("compute", mix={"fma": (1.5e4, 0, 0)})) is None
+    )
 
 
 def test_lanes_that_part_take_about_as_long_in_each_warp() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ikp.analysis.explain.findings.contended_atomics import contended_atomics
+from ikp.analysis.explain.findings.costly_lines import costly_lines
 from ikp.analysis.explain.findings.excess_work import excess_work
 from ikp.analysis.explain.findings.few_warps import occupancy_limits
 from ikp.analysis.explain.findings.held_up_warps import held_up_warps, narrow_accesses
@@ -90,5 +91,6 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     block_shapes,
     narrow_accesses,
     no_pipeline,
+    costly_lines,
 )
 """The functions that look for findings, in this order; a verdict ranks their findings."""

@@ -30,6 +30,7 @@ class InstructionKind:
     of: str = ""  # the units that take the time, by how their names begin; "": all
     fewest: float = 0.0  # instructions for each of these that no change saves
     most: float = math.inf  # instructions for each thing that these are for: of more, it is more
+    with_loads: bool = False  # whether loads of one address by all lanes go with them
     times: float = 1.0  # as many others that these instructions hold up, beside themselves
 
 
@@ -161,6 +162,7 @@ KINDS: Final = {
         "(__shfl_xor_sync, __reduce_add_sync, tl.sum)",
         gone=0.9,
         rarest=0.05,  # a scalar of each row takes 2 or 3 %
+        with_loads=True,
         times=_ALL_OF_IT,
     ),
     "compared": InstructionKind(
@@ -212,5 +214,78 @@ KINDS: Final = {
         gone=0.9,
         least=0.05,
         times=_WITH_THE_CHECK,
+    ),
+    "invariant": InstructionKind(
+        "invariant-arithmetic",
+        "{line} calculates in each iteration of a loop what no iteration changes: {share} of all "
+        "instructions",
+        "with it once, ahead of the loop",
+        "floating-point arithmetic whose operands come from outside of the loop, or from loads at "
+        "addresses that no iteration moves",
+        "the loop's stores change what it loads",
+        "calculate it once, ahead of the loop, into a local variable: a compiler leaves it inside "
+        "where a store may be to what is loaded (__restrict__), or where a condition is around it",
+        least=0.08,
+        times=_WITH_THE_CHECK,
+    ),
+    "uniform": InstructionKind(
+        "uniform-arithmetic",
+        "{line} calculates the same in all threads of the launch: {share} of all instructions, "
+        "from parameters, and from what all threads load",
+        "with it once for all threads",
+        "floating-point arithmetic whose operands depend on no thread, block or iteration",
+        "its operands change while the kernel runs",
+        "calculate it once, ahead of the launch, and pass the result as a parameter; or in one "
+        "thread of each block, and share it through shared memory",
+        least=0.08,
+        times=_WITH_THE_CHECK,
+    ),
+    "swaps": InstructionKind(
+        "atomics",
+        "{line} adds to shared memory by loops of a load and a compare-and-swap, once more for "
+        "each lane with the same address: {share} of all instructions",
+        "with sums in registers",
+        "compare-and-swap instructions on shared memory in loops, and what else these hold",
+        "each lane adds to an address of its own",
+        "sum in registers and by shuffles (__shfl_xor_sync, cub::WarpReduce) first, and add once "
+        "for each warp; atomics of float and double on shared memory are loops, those of integers "
+        "are not",
+        least=0.15,
+    ),
+    "clocks": InstructionKind(
+        "clock-reads",
+        "{line} reads the clock in each iteration of a loop: with the sums of times {share} of all "
+        "instructions, and loads can't pass them",
+        "without reads of the clock",
+        "reads of the clock in loops (clock(), clock64(), globaltimer), and integer arithmetic "
+        "with what they read",
+        "the times are what the kernel is for",
+        "take the timing out of the loop, or out of the kernel",
+        least=0.05,
+    ),
+    "reworked": InstructionKind(
+        "reworked-operands",
+        "{line} works on operands on their way to tensor cores, in each iteration: conversions, "
+        "factors and moves between loads and products are {share} of all instructions",
+        "with operands as the products take them",
+        "arithmetic, conversions and moves, in loops with products, between what is loaded and the "
+        "operand that a product takes, or shared memory for it",
+        "the operand's format can't be changed ahead, and no tensor core takes it",
+        "give products the operands as they lie in memory: tl.dot of FP8 or int8 operands as they "
+        "are, factors of rows and columns on the sums behind the product, tiles loaded whole in "
+        "the order that products need; or convert once, in a kernel ahead",
+        least=0.2,
+    ),
+    "block votes": InstructionKind(
+        "block-votes",
+        "{line} asks all threads of the block in each iteration of a loop (__syncthreads_or, _and, "
+        "_count) what none of its data decides: a barrier each time",
+        "without asking",
+        "barriers that reduce a predicate, in loops, which follows from thread numbers and sizes",
+        "threads of a block have bounds of their own",
+        "end the loop by a condition that all threads know: for a bound that is the same for all "
+        "no barrier is needed",
+        least=0.015,
+        times=10.0,  # each waits for the block's last warp
     ),
 }

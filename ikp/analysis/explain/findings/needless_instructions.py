@@ -24,6 +24,7 @@ from ikp.analysis.explain.counted_work import (
     count_of,
     counted_work,
     if_counted,
+    l1_cycles,
 )
 from ikp.analysis.explain.findings.kinds_of_instructions import KINDS, InstructionKind
 from ikp.analysis.explain.places import (
@@ -67,7 +68,8 @@ def _found(
     parts = sum(one.executions * each.parts for one, each in some)
     share = min(count / max(weighed(work), 1.0), 1.0)
     time = words.gone * sum(_time(launch, work, one, each, words) for one, each in some)
-    saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), words.gone * share))
+    eased = ("L1",) if words.with_loads and _loads_one(work, some) else ()
+    saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, eased, words.gone * share))
     if not words.fewest * parts < count <= words.most * max(parts, 1e-9):
         return
     if share < words.rarest:
@@ -89,6 +91,16 @@ def _found(
         where=where_of_extra(launch, some),
         suggestion=words.suggestion,
     )
+
+
+def _loads_one(work: CountedWork, some: list[tuple[RangeWork, ExtraWork]]) -> bool:
+    """Whether most cycles of L1 and shared memory go to requests for one address in some ranges."""
+    names = {one.name for one, _ in some}
+    one = [a for a in work.accesses("load") if a[0].name in names and a[1].addresses == 1]
+    return l1_cycles(one) >= _MOST_CYCLES * l1_cycles(work.accesses())
+
+
+_MOST_CYCLES: Final = 0.5
 
 
 def weighed(work: CountedWork) -> float:

@@ -17,8 +17,16 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
+from ikp.analysis.explain.line_costs import line_costs
 from ikp.analysis.explain.peaks import ISSUE
-from ikp.analysis.explain.places import Hot, hot_ranges, laid_to, share_of_time, where_of
+from ikp.analysis.explain.places import (
+    Hot,
+    hot_ranges,
+    laid_to,
+    share_of_time,
+    short_line,
+    where_of,
+)
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
@@ -46,7 +54,8 @@ _LIGHT: Final = 2.0
 def slow_arithmetic(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield findings on arithmetic that another unit, or fewer instructions, could do faster."""
     yield from _no_tensor_cores(launch, work)
-    yield from [*_double(launch, work)] or _looped_double(launch, work)
+    doubles = [*_double(launch, work), *_looped_double(launch, work)]
+    yield from sorted(doubles, key=lambda one: -one.bound_ns)[:1]
     yield from [*_special(launch, work)] or _looped_functions(launch, work)
 
 
@@ -104,15 +113,20 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if share < _SLOW or not count:
         return
     left = 1 - nearest(launch, _RELIEVED)
-    saved = min(left, max(time, part * share_of(launch, "issue") / REACHED["issue"]))
+    mixed = converts >= _FEW * count
+    lines = [one for one in line_costs(launch) if one.share_of(_DOUBLE) >= _OF_LINE * one.share > 0]
+    lines.sort(key=lambda one: -one.share_of(_DOUBLE))
+    held = _GONE * sum(one.share for one in lines) if mixed else 0.0
+    saved = min(left, max(time, part * share_of(launch, "issue") / REACHED["issue"], held))
     if not enough(launch, saved * launch.duration):
         return
     some = sorted(work.ranges, key=lambda one: -one.issued.get("fp64", 0.0))
-    mixed = converts >= _FEW * count
+    place = f"{short_line(lines[0].line)} calculates in double precision: " if lines else ""
     yield finding(
         launch,
         "slow-arithmetic",
-        title=f"{count:,.0f} instructions are in double precision" + (_CONVERTED if mixed else ""),
+        title=f"{place}{count:,.0f} instructions are in double precision, {100 * part:.0f} % of all"
+        + (_CONVERTED if mixed else ""),
         number=Number("their time at the full rate, or share of instructions", share, "share"),
         at_stake=saved * launch.duration,
         without="with the same in single precision",
@@ -120,11 +134,21 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         rationale=f"counted: FP64 instructions, with {converts:,.0f} conversions; "
         f"at the full rate they need {100 * work.ns(cycles) / launch.duration:.0f} % of the "
         "launch. Refuted if the results need double precision.",
-        where=where_of(launch, [one for one in some[:3] if one.issued.get("fp64")]),
+        where=where_of(
+            launch,
+            [one for one in some[:3] if one.issued.get("fp64")],
+            [one.line for one in lines],
+        ),
         suggestion=_SINGLE,
     )
 
 
+_DOUBLE: Final = frozenset(("fp64", "convert.64"))
+_OF_LINE: Final = 0.2
+"""Part of a line's time that is double precision, from which on the line is there for it: functions
+in double precision take their numbers apart by integer instructions."""
+_GONE: Final = 0.75
+"""Part of such a line's time that goes with it: single precision takes a quarter, about."""
 _FEW: Final = 0.02
 _RELIEVED: Final = ("FP64", "XU", "issue", "integer", "FMA")
 """Roofs that single precision moves away."""
@@ -171,8 +195,8 @@ be loaded as doubles are."""
 
 
 _SINGLE: Final = (
-    "write literals as 1.0f, call tanhf, expf and so on: one double operand makes an expression "
-    "double"
+    "calculate in single precision: literals as 1.0f, powf, expf, sinf and so on in place of pow, "
+    "exp, sin; one double operand makes an expression double"
 )
 
 

@@ -344,7 +344,12 @@ def _flag_waits(launch: Prepared) -> _FlagWaits | None:
     work = counted_work(launch)
     ranges = [one for one in work.ranges if one.facts.polls] if work else []
     occurring = np.flatnonzero(launch.counts).tolist()
-    regions = [i for i in occurring if launch.names[i].startswith(FLAG_WAIT)]
+    # A lock is taken by a compare-and-swap: it has no order in which blocks wait.
+    locks = {one.facts.polls for one in ranges if one.facts.excess.swaps}
+    polling = {one.name for one in ranges if _only_polls(one) and one.facts.polls not in locks}
+    regions = [
+        i for i in occurring if launch.names[i].startswith(FLAG_WAIT) or launch.names[i] in polling
+    ]
     if regions:
         rows = launch.of_region(regions)
         share = share_of_blocks(launch, launch.slot[rows], launch.took(rows))
@@ -356,6 +361,16 @@ def _flag_waits(launch: Prepared) -> _FlagWaits | None:
         return None
     sleeps = bool(work and extra_of(work, "asleep"))
     return _FlagWaits(names, share, bool(regions), ranges, sleeps)
+
+
+def _only_polls(one: RangeWork) -> bool:
+    """Whether a range is an iteration, or all, of a loop that only asks again."""
+    small = sum(one.once.values()) + sum(one.uncounted.values()) <= _MOST_OF_A_POLL
+    return small and one.facts.line == one.facts.polls
+
+
+_MOST_OF_A_POLL: Final = 64
+"""Instructions of a loop above which it does more than to ask again."""
 
 
 def waits_for_blocks(launch: Prepared) -> Iterator[Finding]:

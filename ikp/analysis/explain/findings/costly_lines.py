@@ -1,0 +1,123 @@
+"""``costly-line``: a source line whose comparisons, conversions or other by-work take the time.
+
+A kernel is there to load, multiply, add and store. Where one line spends a large part of the warps'
+time on what goes beside that (checks and selections, bits of integers, transcendental functions,
+votes, reads of a clock), a change of that line wins its time, as far as no roof holds the rest up.
+Address arithmetic and branches do not count: every loop has them, and what waits shows there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ikp.analysis.explain.counted_work import CountedWork, if_counted
+from ikp.analysis.explain.line_costs import LineCost, line_costs
+from ikp.analysis.explain.places import short_line, where_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.roofs import nearest, share_of
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number
+from ikp.core.code_facts import LineFacts
+
+_LEAST: Final = 0.25
+"""Part of the warps' time from which on such work of a line is a cause: of 60 kernels that others
+wrote, two have it, a sort and a cipher."""
+_WORTH: Final = 0.1
+"""Least part of the launch that such a finding wins: of less, results may need the work."""
+_MOSTLY: Final = 0.5
+"""Part of a line's time that such work is, at least: of others it is a part of what they are for.
+"""
+_BUSY: Final = 0.3
+"""Share of a roof of instructions below which a warp's time is latency, of any code."""
+_UNITS: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1")
+"""Roofs that such a line fills."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    words: str  # "comparisons and selections"
+    suggestion: str
+
+
+_KINDS: Final = {
+    "compare": _Work(
+        "comparisons and selections",
+        "check less often: drop tests that always hold, or test once, behind the loop or on the "
+        "result; end the loop where the condition does, in place of a selection in each step",
+    ),
+    "integer": _Work(
+        "integer arithmetic",
+        "do it once: hoist what no iteration changes, step an index by an addition in place of "
+        "working it out, use an instruction of the hardware for bits (popc, brev, prmt, dp4a)",
+    ),
+    "conversions": _Work(
+        "conversions",
+        "convert once, ahead of the loop, or keep the number in the type that the arithmetic has",
+    ),
+    "convert": _Work(
+        "conversions",
+        "convert once, ahead of the loop, or keep the number in the type that the arithmetic has",
+    ),
+    "xu": _Work(
+        "transcendental functions",
+        "multiply in place of adding logarithms, compute a value once and keep it, or use a "
+        "function of fewer instructions",
+    ),
+    "clock": _Work("reads of the clock", "take the timing out of the loop"),
+    "vote": _Work("votes", "vote once, outside of the loop, or branch without asking other lanes"),
+    "moves": _Work("moves", "keep values in place: no copies between arrays, no swaps"),
+}
+
+
+_LIBRARY: Final = "/triton/"
+"""In the path of lines of Triton's own library: a sort, or a reduction, is as it is."""
+
+
+@if_counted
+def costly_lines(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on the line whose by-work takes most of the time."""
+    if share_of(launch, "issue", "integer", "XU") < _BUSY:
+        return
+    kinds = frozenset(_KINDS)
+    some = [
+        one
+        for one in line_costs(launch)
+        if one.share_of(kinds) >= _MOSTLY * one.share and _LIBRARY not in one.line
+    ]
+    first = max(some, key=lambda one: one.share_of(kinds), default=None)
+    if first is None or first.share_of(kinds) < _LEAST:
+        return
+    gone = first.count_of(kinds) / max(work.total, first.count, 1.0)
+    saved = min(first.share_of(kinds), 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), gone))
+    if enough(launch, saved * launch.duration, _WORTH):
+        yield _of_line(launch, first, gone, saved)
+
+
+def _of_line(launch: Prepared, one: LineCost, gone: float, saved: float) -> Finding:
+    kind = max(_KINDS, key=lambda each: one.parts.get(each, 0.0))
+    words = _KINDS[kind]
+    each = sum(line.parts.get(kind, 0.0) for line in _in(one))
+    place = short_line(one.line, one.ranges[0].name)
+    return finding(
+        launch,
+        "costly-line",
+        title=f"{place} takes {100 * one.share_of(frozenset(_KINDS)):.0f} % of the warps' time for "
+        f"{words.words}: {each:,.0f} in each execution of {one.ranges[0].name}, with what goes "
+        f"with them {100 * gone:.0f} % of all instructions",
+        number=Number("such instructions of the line, of all", gone, "share"),
+        at_stake=saved * launch.duration,
+        without="without this line's " + words.words,
+        confidence="likely",
+        rationale="counted: the line's instructions by what they do, by how long each holds a warp "
+        "up, and how often its code ran; recorded: the time of that code. Refuted if results need "
+        "each of them.",
+        where=where_of(launch, one.ranges, [one.line]),
+        suggestion=words.suggestion,
+    )
+
+
+def _in(one: LineCost) -> list[LineFacts]:
+    """Return the facts of a line in the range with most of its time."""
+    return [each for each in one.ranges[0].facts.lines if each.line == one.line]

@@ -1,0 +1,101 @@
+"""Work around products of tensor cores in loops: on their operands, and on sums they could keep.
+
+``reworked``: what converts, scales or joins loaded numbers before a product takes them, in each
+iteration. Operands that another product has made (the probabilities of an attention) are left out.
+``promoted``: what adds a product's result to another sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ikp.sass.control_flow.flow import Flow
+from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.disassembly.opcodes import Work, work_of
+
+_PRODUCTS: Final = ("HMMA", "HGMMA", "QGMMA", "QMMA", "IMMA", "IGMMA")
+_STORES: Final = ("STS", "STSM")
+_LOADS: Final = ("LDG", "LDS", "LDSM", "LD")
+_FAR: Final = 4096
+"""Instructions of a loop that are looked at behind an operand."""
+
+
+def reworked(uses: DefUse) -> tuple[set[int], set[int]]:
+    """Return what is done in loops to loaded operands of products, and where these arrive."""
+    flow = uses.flow
+    code, found, ends = flow.code.instructions, set[int](), set[int]()
+    for loop in flow.loops:
+        own = {
+            at
+            for at in loop.body
+            if (inner := flow.loop_of(at)) is not None and inner.header == loop.header
+        }
+        if not any(code[at].op in _PRODUCTS for at in own):
+            continue
+        for at in own:
+            if code[at].op not in (*_STORES, *_PRODUCTS) or at in uses.ours:
+                continue
+            for text in _values(uses, at):
+                if made := _on_the_way(uses, at, text, loop.body):
+                    found |= made
+                    ends.add(at)
+    return found, ends
+
+
+def _values(uses: DefUse, at: int) -> tuple[str, ...]:
+    """Return the operands of a store that are stored, and the factors of a product in registers."""
+    each = uses.flow.code.instructions[at]
+    some = each.operands[1:] if each.op in _STORES else each.operands[1:3]
+    return tuple(text for text in some if text.startswith("R") and "[" not in text)
+
+
+def _on_the_way(uses: DefUse, at: int, text: str, body: frozenset[int]) -> set[int]:
+    """Return the arithmetic between loads and an operand, in a loop; nothing of other operands.
+
+    Of a vector the first register is looked at: the same is done to the others.
+    """
+    code = uses.flow.code.instructions
+    seen, work, loaded = set[int](), [*(uses.source_set(at, text) & body)], False
+    while work:
+        one = work.pop()
+        if one in seen:
+            continue
+        op = code[one].op
+        if op in _PRODUCTS or len(seen) > _FAR:
+            return set()
+        if op in _LOADS:
+            loaded = True
+        elif work_of(code[one]) in (Work.FLOAT, Work.INTEGER, Work.SHUFFLE):
+            seen.add(one)
+            work += uses.sources(one) & body
+    return seen if loaded else set()
+
+
+def promoted(uses: DefUse) -> list[int]:
+    """Return additions in loops of what a product has just made to a sum of many iterations.
+
+    Products can add to that sum themselves. Where a factor goes with it, they can't. With the sums
+    go selections of these, as of a first iteration.
+    """
+    flow, found = uses.flow, list[int]()
+    code = flow.code.instructions
+    for at in flow.code.of("FADD", "IADD3", "VIADD"):
+        loop = flow.loop_of(at)
+        each = code[at]
+        if loop is None or at in uses.ours or each.guard:
+            continue
+        made = [uses.source_set(at, text) for text in each.operands[1:3]]
+        for one, other in (made, made[::-1]):
+            last = max(other & loop.body, default=-1)  # from at on: of the iteration before
+            if _are_products(flow, one) and (last >= at or other & {*found}):
+                found.append(at)
+                break
+    selects = (user for at in found for user in uses.users(at) if code[user].op in ("SEL", "FSEL"))
+    return sorted({*found, *selects})
+
+
+def _are_products(flow: Flow, sources: Iterable[int]) -> bool:
+    """Whether there are instructions, all of which are products."""
+    ops = {flow.code.instructions[source].op for source in sources}
+    return bool(ops) and ops <= {*_PRODUCTS}

@@ -19,7 +19,7 @@ from ikp.probes.access_probes import patch_accesses
 from ikp.probes.code.reserved_registers import Cell
 from ikp.probes.made_patch import Patch
 from ikp.probes.patch import DETAILS, _instrumented, _Setting, _wanted, patch
-from ikp.probes.placement import occupancy
+from ikp.probes.placement import register_choice
 from ikp.probes.points.probe_points import ProbeRegions
 from ikp.probes.suspects import trials
 from ikp.sass.cubins.capacity import LANES
@@ -146,8 +146,8 @@ def placed(subject: Subject) -> Iterator[str]:
     for way in ways(subject):
         size, select = [*(way["block"] or ())], way.get("select", False)
         most, code = way.get("max_overhead"), subject.liveness
-        warps = occupancy.warps_of(math.prod(size)) if size else None
-        counts = occupancy.register_counts(subject.registers, warps, subject.chip)
+        warps = register_choice.warps_of(math.prod(size)) if size else None
+        counts = register_choice.register_counts(subject.registers, warps, subject.chip)
         places = ProbeRegions(subject.flow, "", rows=bool(size) and size[0] % LANES == 0)
         cell = Cell(0, subject.chip.parameters + 0x40) if way.get("argue") else Cell(3, 0x18)
         setting = _Setting(

@@ -18,7 +18,7 @@ import numpy as np
 
 from ikp.errors import IkpError
 from ikp.probes import suspects
-from ikp.probes.placement import occupancy
+from ikp.probes.placement import register_choice
 from ikp.probes.points.budget import Budget, Pace
 from ikp.probes.points.probe_points import Level, ProbeRegions
 from ikp.sass.assembly.chips import Chip, chip_of
@@ -387,8 +387,8 @@ def touched(subject: Subject) -> Iterator[str]:
         yield f"{shown(some)} wrong: {influence.why_unsafe(frozenset(), frozenset(some))!r}"
     chip, before = subject.chip, subject.registers
     for warps in (None, 1, 4, 8, 24):
-        counts = occupancy.register_counts(before, warps, chip)
-        fewer = occupancy.cost(warps, before, counts[-1], chip)
+        counts = register_choice.register_counts(before, warps, chip)
+        fewer = register_choice.cost(warps, before, counts[-1], chip)
         yield f"registers of {warps} warps {shown(counts)} {shown(fewer)}"
 
 

@@ -1,7 +1,7 @@
 """What recording costs calls of libraries, half of which were put aside before anything was tuned.
 
     IKP_BENCHMARK_SOURCES=CHECKOUTS python -m benchmarks.put_aside [--half judge] [--only A,B]
-        [--rounds 12] [--out FOLDER] [--prepare 75] [--seconds 150]
+        [--rounds 12] [--out FOLDER] [--prepare 75] [--seconds 150] [--costs-alone]
 
 Calls stand in ``benchmarks/calls``: "develop" to work on, "judge" to judge by, and "later" ones,
 split as well. Libraries have to be
@@ -10,7 +10,8 @@ in which recording is switched on and off. All are prepared first, side by side;
 once, and has the GPU for itself. Prints a Markdown table: the kernels' time by CUPTI, whether
 results are equal bit for bit, and for each detail the ratio to the plain call of the same round,
 the L2 cache flushed: median (quartiles). Then medians and ninth deciles of each half. With
-``--out``, figures of each launch are kept as JSON.
+``--out``, figures of each launch are kept as JSON. ``--costs-alone`` leaves out what traces tell of
+recording beside 64 pairs of calls, which takes longer than all else.
 """
 
 from __future__ import annotations
@@ -57,18 +58,21 @@ def main() -> None:
     options.add_argument("--prepare", type=float, default=75, help="seconds to prepare all")
     options.add_argument("--seconds", type=float, default=150, help="for all of it")
     options.add_argument("--modes", default=";".join(MODES))
+    options.add_argument("--costs-alone", action="store_true", help="not how true traces are")
     options.add_argument("--out", type=Path)
     options.add_argument("--child", help=argparse.SUPPRESS)
     options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = options.parse_args()
     modes = asked.modes.split(";")
     if asked.child:
-        child(asked.child.split(","), modes, asked.rounds, asked.folder)
+        told = TOLD if TOLD in modes and not asked.costs_alone else None
+        child(asked.child.split(","), modes, told, asked.rounds, asked.folder)
     with tempfile.TemporaryDirectory() as name:
         folder = asked.out or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         work = list(groups(asked.half, asked.only, asked.each))
         own = ["--rounds", str(asked.rounds), "--modes", asked.modes, "--folder", str(folder)]
+        own += ["--costs-alone"] if asked.costs_alone else []
         said = run_all([names for _, names in work], own, folder, asked.prepare, asked.seconds)
         columns = ["half", "call", "plain, us", "bits", *modes]
         print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
@@ -198,7 +202,7 @@ def truth(results: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None:
+def child(names: list[str], modes: list[str], told: str | None, rounds: int, folder: Path) -> None:
     """Measure cases in this process, and end it: a trace of so many launches is not wanted."""
     from benchmarks.calls.case import few_configurations
     from benchmarks.switch import Switch
@@ -217,7 +221,7 @@ def child(names: list[str], modes: list[str], rounds: int, folder: Path) -> None
         time.sleep(0.05)
     for name in names:
         if "failed" not in known[name]:
-            more = attempt(lambda name=name: measured(switch, cases[name], modes, rounds, folder))
+            more = attempt(partial(measured, switch, cases[name], modes, told, rounds, folder))
             known[name] = more if "failed" in more else joined(known[name], more)
         (folder / f"{name}.json").write_text(json.dumps(known[name]))
     sys.stdout.flush()
@@ -269,9 +273,14 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def measured(
-    switch: Any, make: Callable[[], Any], modes: list[str], rounds: int, folder: Path
+    switch: Any,
+    make: Callable[[], Any],
+    modes: list[str],
+    told: str | None,
+    rounds: int,
+    folder: Path,
 ) -> dict[str, Any]:
-    """Return a case's plain time, and its ratios at each mode."""
+    """Return a case's plain time, its ratios at each mode, and how true a trace is of one."""
     import torch
 
     from benchmarks.told import judged
@@ -280,7 +289,7 @@ def measured(
         torch.manual_seed(0)
         case = make()
         found = timed(switch, case, modes, rounds)
-    said = attempt(partial(judged, switch, case, TOLD, folder)) if TOLD in modes else {}
+    said = attempt(partial(judged, switch, case, told, folder)) if told else {}
     del case
     torch.cuda.empty_cache()
     order = [None, *modes]
@@ -297,8 +306,8 @@ def measured(
         low, middle, high = statistics.quantiles(ratios, n=4)
         figures[mode] = {"ratio": middle, "low": low, "high": high, "kernels": kernels(pairs)}
     us = statistics.median(sum(each for _, each in one) for one in plain)
-    if TOLD in modes:
-        figures[TOLD]["told"] = said
+    if told:
+        figures[told]["told"] = said
     return {"us": us, "modes": figures}
 
 

@@ -83,12 +83,13 @@ class CheckedFlow:
                     self.entered[to] = both
                     if to not in work:
                         heappush(work, to)
-        yield from chain.from_iterable(self.wrong.values())
+        yield from chain.from_iterable(self.wrong[at] for at in sorted(self.wrong))
         yield from self._needed()
 
     def _through(self, head: int, values: Values, flight: Flight, mine: Flight) -> State:
         """Follow a block from a state, which is changed; return that in which it is left."""
         block, begins = self.graph.blocks[head], self.code.behind[head]
+        named = self.graph.named
         for at in self.nodes[head]:
             if (own := self.ours.get(at)) is not None:
                 early = at < begins and STARTED not in flight
@@ -96,8 +97,9 @@ class CheckedFlow:
                 self.wrong[at] = [f"{self._said(at)} {each}" for each in wrong] if wrong else wrong
                 continue
             number = self.code.origin[at]
-            self.wrong[at] = self.waits.issue(at, number, flight, mine)
-            if number in self.effects and (writes := self.effects[number].writes):
+            if (wrong := self.waits.issue(at, number, flight, mine)) or at in self.wrong:
+                self.wrong[at] = wrong
+            if number in self.effects and (writes := self.effects[number].writes & named):
                 self._overwrite(number, writes, values)
         if begins in block:
             flight[STARTED] = 1
@@ -153,12 +155,13 @@ class CheckedFlow:
 
         Of a set of live registers, the lower half is for original code, the upper for inserted.
         """
-        used = dict.fromkeys(self.seen, 0)
+        used, ours = dict.fromkeys(self.seen, 0), self.ours
         does = {head: [*self._does(head)] for head in self.entered}
         for head, live in self._live(does).items():
             now = live
             for at, reads, kills in does[head]:
-                if (own := self.ours.get(at)) is not None:
+                if at >= 0:
+                    own = ours[at]
                     early, keeps, address = self.seen[at]
                     # Where nothing is recorded, no store reads some parts of an address.
                     used[at] = own.writes if keeps or address else now >> BITS
@@ -173,16 +176,24 @@ class CheckedFlow:
                 yield f"{self._said(at)} sets {names(writes)}, which nothing reads"
 
     def _does(self, head: int) -> Iterator[tuple[int, int, int]]:
-        """Yield each place of a block that reads or overwrites registers, the last one first."""
+        """Yield what a block reads and overwrites, the last one first: each inserted instruction,
+        by its place, and the original ones between two of these at once, by -1.
+        """
+        reads = kills = 0
         for at in reversed(self.nodes[head]):
             number = self.code.origin[at]
             if (own := self.ours.get(at)) is not None:
-                kills = own.writes << BITS if own.guard < 0 else 0
-                yield at, own.reads << BITS, kills | own.writes * self.seen[at][1]
+                yield -1, reads, kills | kills << BITS
+                lost = own.writes << BITS if own.guard < 0 else 0
+                yield at, own.reads << BITS, lost | own.writes * self.seen[at][1]
+                reads = kills = 0
             elif number in self.ends:  # behind it, all counts as read
-                yield at, self.effects.get(number, NOTHING).reads | _EVERYTHING << BITS, 0
+                yield -1, reads, kills | kills << BITS
+                yield -1, self.effects.get(number, NOTHING).reads | _EVERYTHING << BITS, 0
+                reads = kills = 0
             elif (each := self.effects.get(number)) is not None:
-                yield at, each.reads, each.kills | each.kills << BITS
+                reads, kills = reads & ~each.kills | each.reads, kills | each.kills
+        yield -1, reads, kills | kills << BITS
 
     def _live(self, does: dict[int, list[tuple[int, int, int]]]) -> dict[int, int]:
         """Return the live registers behind each block, by backward dataflow."""

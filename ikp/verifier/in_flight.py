@@ -20,9 +20,12 @@ _SLOW = re.compile(
 )
 """Operations that read their operands late: each queue in its order, all others in none."""
 _LATE = (0x919, 0x9C3, 0x7AC, 0xB82, 0x3C2, 0x9A8)  # of variable latency
-_BOARDS = [tuple(n for n in range(6) if mask >> n & 1) for mask in range(64)]
 _PRODUCTS, _NO_QUEUE = (_OPERAND, "products"), ""
 _MISSING, STARTED = (_BESIDE, "missing"), (_BESIDE, "started")
+_AWAITED = [
+    [(kind, n) for n in range(6) if mask >> n & 1 for kind in (_RESULT, _OPERAND)]
+    for mask in range(64)
+]  # by scoreboards, a bit each
 Flight = dict[tuple[int, int | str], int]
 """Registers in flight: results and operands, each by its scoreboard, or by the operation that takes
 none. Beside those of original code: registers that a thread does not have; and 1, once original
@@ -48,9 +51,10 @@ def begin(registers: int) -> Flight:
 
 def _wait(mask: int, *flights: Flight) -> None:
     """Take what is by some scoreboards, a bit each, out of what is in flight."""
-    for flight in flights:
-        for key in [key for key in flight if key[1] in _BOARDS[mask]]:
-            del flight[key]
+    for key in _AWAITED[mask]:
+        for flight in flights:
+            if key in flight:
+                del flight[key]
 
 
 def _add(flight: Flight, kind: int, by: int | str, some: int) -> None:
@@ -77,9 +81,13 @@ class Waits:
         self.graph, self.code, self.listed = graph, graph.code, graph.code.listed
         self.effects, text, controls = graph.effects, graph.code.text, graph.code.text.controls
         self.waited, self.special = controls.waits.tolist(), {*text.having(_is_special)}
+        self.boarded = list(zip(controls.writes.tolist(), controls.reads.tolist(), strict=True))
+        self.guards = (graph.code.rows[:, 0] >> np.uint64(12) & np.uint64(7)).tolist()
         taken = {*np.flatnonzero(np.minimum(controls.writes, controls.reads) < 6).tolist()}
         slow = {n for n in taken.union(text.having(_is_slow)) if n in self.effects}
-        self.starting = slow | taken.intersection(text.of(*_QUEUED))
+        # Only a queue with operands that no scoreboard reports has any for a later instruction's.
+        untold = {self.listed[n].op for n in slow - taken}.intersection(_QUEUED)
+        self.starting = slow | taken.intersection(text.of(*untold))
         ours = {own.word >> at & 7 for own in graph.ours.values() for at in (110, 113)}
         theirs = {*controls.writes[[*self.starting]], *controls.reads[[*self.starting]]}
         self.boards = sum(1 << int(board) for board in ours | theirs if board < 6)
@@ -109,13 +117,15 @@ class Waits:
         return [self.code.said(number) + uses] if lost else []
 
     def _start(self, number: int, each: Effects, flight: Flight) -> None:
-        word, op = self.code.old(number), self.listed[number].op
-        write, read, guard = word >> 110 & 7, word >> 113 & 7, word >> 12 & 7
-        board, queued = read if read < 6 else write, op in _QUEUED
-        reads = each.reads & (R.all | UR.all) if op == "LDGSTS" else each.reads
-        reads &= ~(1 << P.first + guard) if guard != 7 else -1
+        (write, read), op = self.boarded[number], self.listed[number].op
+        board, queued, guard = read if read < 6 else write, op in _QUEUED, self.guards[number]
+        reads, writes = each.reads & self.graph.named, each.writes & self.graph.named
+        if op == "LDGSTS":
+            reads &= R.all | UR.all
+        if guard != 7:
+            reads &= ~(1 << P.first + guard)
         if write < 6:
-            _add(flight, _RESULT, write, each.writes)
+            _add(flight, _RESULT, write, writes)
         if board < 6:
             if queued and guard == 7:  # what the queue read before has been read by then
                 reads |= flight.pop((_OPERAND, op), 0)

@@ -6,10 +6,12 @@ integer, as in ``ikp.sass.disassembly.effects``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
+from operator import attrgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.sass.cubins import instruction as enc
 from ikp.sass.cubins.instruction import DistanceField, Words
@@ -83,15 +85,16 @@ class MatchedCode:
         self.sm, self.rows, self.old, self.new = sm, old, _Words(old), _Words(new)
         self._opcodes, self._reached = enc.opcodes(old), dict[int, set[tuple[int, int]]]()
         self.calls = self.having(enc.CALL_REL)
-        found = ((n, self._field(self.old(n))) for n in self.having(*_BRANCHES, *_FIELDS, enc.MOVE))
+        moves = (enc.MOVE,) if self.calls else ()  # of addresses to return to
+        found = ((n, self._field(self.old(n))) for n in self.having(*_BRANCHES, *_FIELDS, *moves))
         self.fields = {n: field for n, field in found if field is not None}
         inserted = np.zeros(len(new), bool)
         for first, end in declared.inserted:
             inserted[first // 16 : -(-end // 16)] = True
-        self.parts = [(0, self._places(np.flatnonzero(~inserted)[: len(old)].tolist()))]
+        self.parts = [(0, self._places(new, np.flatnonzero(~inserted)[: len(old)]))]
         if declared.beside is not None:  # the plain code again, for blocks that do not record
             first, end = (each // 16 for each in declared.beside)
-            self.parts.append((first, self._places(range(first, min(end, len(new))))))
+            self.parts.append((first, self._places(new, np.arange(first, min(end, len(new))))))
         origin, starts = np.full(len(new) + 1, -1), np.zeros(len(new), int)
         for start, places in self.parts:
             origin[places], starts[places] = range(len(places)), start
@@ -116,20 +119,25 @@ class MatchedCode:
             return None
         return None if opcode == enc.RET and word >> 85 & 1 else _FIELDS.get(opcode, self.far)
 
-    def _places(self, candidates: Iterable[int]) -> list[int]:
+    def _places(self, new: Words, candidates: NDArray[np.intp]) -> list[int]:
         """Return the places of the original instructions, in their order, as far as they match."""
-        found, old, new, number = list[int](), self.old, self.new, 0
-        for at in candidates:
-            if number < len(old) and (
-                old[number] == new[at]
-                or (
-                    (field := self.fields.get(number)) is not None
-                    and _bare(old(number), field) == _bare(new(at), field)
-                )
-            ):
+        places: list[int] = candidates.tolist()
+        if len(places) == len(self.rows):  # all are compared at once
+            other = np.flatnonzero((self.rows != new[candidates]).any(axis=1)).tolist()
+            if all(self._matches(number, places[number]) for number in other):
+                return places
+        found = list[int]()
+        for at in places:
+            if len(found) < len(self.old) and self._matches(len(found), at):
                 found.append(at)
-                number += 1
         return found
+
+    def _matches(self, number: int, at: int) -> bool:
+        """Whether an original instruction is at a place, but for where it leads."""
+        if self.old[number] == self.new[at]:
+            return True
+        field = self.fields.get(number)
+        return field is not None and _bare(self.old(number), field) == _bare(self.new(at), field)
 
     def said(self, number: int) -> str:
         """Return an original instruction in words."""
@@ -161,7 +169,7 @@ class MatchedCode:
 
     def check(self) -> Iterator[str]:
         """Yield the instructions that are missing, changed, or lead to other instructions."""
-        places = [each.address for each in self.listed]
+        places = [*map(attrgetter("address"), self.listed)]
         same = np.array_equal(self.text.controls.words, self.rows)
         if not same or places != [*range(0, 16 * len(self.old), 16)]:
             yield "the disassembly is not that of the plain kernel's code"

@@ -30,6 +30,10 @@ class PatchedGraph:
         self.ours = {
             at: decode(code.new(at), code.sm) for at, n in enumerate(code.origin[:-1]) if n < 0
         }
+        self.named = 0
+        """The registers that inserted instructions name, as bits."""
+        for own in self.ours.values():
+            self.named |= own.reads | own.writes
         self.effects = self._effects(asserts)
         branches = (at for at, own in self.ours.items() if own.kind == "branch")
         ways = {at: code.after_inserted(at) for at in branches}
@@ -48,20 +52,14 @@ class PatchedGraph:
 
     def _effects(self, asserts: set[int]) -> dict[int, Effects]:
         """Return the effects of original instructions that name registers of inserted ones."""
-        found, named, written = [*effects_of(self.code.text)], 0, 0
-        for own in self.ours.values():
-            named |= own.reads | own.writes
+        found, named, written = [*effects_of(self.code.text)], self.named, 0
         if leaves := self.code.having(*_CALLS):  # these may read arguments
             for each in found:
                 written |= each.writes if each.writes != EVERYTHING else 0
         for n in leaves:
             reads = found[n].reads | (1 << 32) - 1 & written
             found[n] = Effects(reads, 0 if n in asserts else EVERYTHING, 0)
-        return {
-            n: Effects(reads & named, writes & named, kills & named)
-            for n, (reads, writes, kills) in enumerate(found)
-            if (reads | writes) & named
-        }
+        return {n: each for n, each in enumerate(found) if (each[0] | each[1]) & named}
 
     def _ways(
         self, places: list[int], tables: dict[int, list[int]], asserts: set[int]

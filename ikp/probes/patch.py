@@ -192,10 +192,11 @@ def patch(
     argument = _argument(file, code, nbytes, chip, argue, spare)
     cell = _cell(file, nbytes, argument)
     setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
-    count, instrumenter, added = _instrumented(code, wanted, tried, setting)
+    free = FreeRegisters(code)
+    count, instrumenter, added = _instrumented(free, wanted, tried, setting)
     if (apart := apart.with_headers(cubin, name, language, instrumenter)).chosen != blocks:
         setting = replace(setting, blocks=apart.chosen)
-        count, instrumenter, added = _instrumented(code, wanted, tried, setting)
+        count, instrumenter, added = _instrumented(free, wanted, tried, setting)
     if count > before:
         set_registers(file, name, count)
     inserted, beside = _insert(file, name, added, instrumenter.on_edges(), apart.code)
@@ -378,14 +379,15 @@ class _Setting:
 
 
 def _instrumented(
-    code: Liveness, places: list[ProbeRegion], counts: list[int], setting: _Setting
+    free: FreeRegisters, places: list[ProbeRegion], counts: list[int], setting: _Setting
 ) -> tuple[int, Instrumenter | ByRole, list[Insertion]]:
     """Return the first register count that suffices, the instrumenter, and its insertions."""
-    room, size, name = FreeRegisters(code, counts[0] - RESERVED), setting.size, code.flow.code.name
+    room, size = free.counted(counts[0] - RESERVED), setting.size
+    name = free.liveness.flow.code.name
     kept = setting.framed(room, near=not setting.select)
     if kept is None:
         if counts[1:]:
-            return _instrumented(code, places, counts[1:], setting)
+            return _instrumented(free, places, counts[1:], setting)
         roles = by_role(room, places, setting.framed, setting.chip, setting.regions)
         if roles is None:
             raise PatchError(_used_up(name, len(room.unused_uniform)))
@@ -397,11 +399,11 @@ def _instrumented(
     try:
         return counts[0], instrumenter, instrumenter.insertions(name, setting.language)
     except NotAllError:
-        return _instrumented(code, places, counts, replace(setting, gather=False))
+        return _instrumented(free, places, counts, replace(setting, gather=False))
     except NoRoomError:
         if not counts[1:]:
             raise
-        return _instrumented(code, places, counts[1:], setting)
+        return _instrumented(free, places, counts[1:], setting)
 
 
 def _used_up(name: str, left: int) -> str:

@@ -321,12 +321,12 @@ def test_the_first_register_count_that_suffices_is_taken(
         lacking = step == "frame" and count < enough
         return None if lacking else SimpleNamespace(near=near)
 
-    monkeypatch.setattr(patching, "FreeRegisters", lambda _, count: count + patching.RESERVED)
     monkeypatch.setattr(patching, "Instrumenter", instrumenter)
     fixed = {"size": [], "select": False, "chip": HOPPER, "regions": None, "language": "PTX"}
     setting: Any = SimpleNamespace(framed=framed, gather=False, **fixed)
-    code: Any = SimpleNamespace(flow=SimpleNamespace(code=SimpleNamespace(name="k")))
-    count, _, made = patching._instrumented(code, [], [32, 40, 48], setting)
+    code = SimpleNamespace(flow=SimpleNamespace(code=SimpleNamespace(name="k")))
+    free: Any = SimpleNamespace(liveness=code, counted=lambda count: count + patching.RESERVED)
+    count, _, made = patching._instrumented(free, [], [32, 40, 48], setting)
     assert (count, made) == (taken, ["made"])
-    count, _, _ = patching._instrumented(code, [], [enough, 255], setting)
+    count, _, _ = patching._instrumented(free, [], [enough, 255], setting)
     assert count == enough

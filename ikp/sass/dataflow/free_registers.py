@@ -110,6 +110,15 @@ class FreeRegisters:
     rows: frozenset[int] | None = None  # the part in which reserved registers are kept; None: all
     _known: dict[tuple[bytes, int, bytes], Spare] = field(default_factory=dict)
 
+    def counted(self, registers: int) -> FreeRegisters:
+        """Return the free registers of the same kernel, of so many, with nothing reserved.
+
+        Both share the hazards, which no count of registers changes.
+        """
+        made = FreeRegisters(self.liveness, registers)
+        vars(made)["flight"] = self.flight  # as if asked for before
+        return made
+
     def within(self, rows: frozenset[int]) -> FreeRegisters:
         """Return the same free registers, for code that reserves registers in a part of the kernel.
 

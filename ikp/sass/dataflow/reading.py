@@ -24,7 +24,7 @@ from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly import tools
 from ikp.sass.disassembly.effects import effects
 from ikp.sass.disassembly.form_texts import FormTexts, texts_of
-from ikp.sass.disassembly.listing import Code, Instruction, Line, parse
+from ikp.sass.disassembly.listing import Code, Controls, Instruction, Line, parse
 
 
 def composed(file: Cubin, name: str) -> Code | None:
@@ -44,7 +44,7 @@ def composed(file: Cubin, name: str) -> Code | None:
     words, digits = kernel.words.tolist(), kernel.words.astype(">u8").tobytes().hex()
     starts = range(0, len(words) * BYTES + 1, BYTES)  # of instructions, and behind the last
     labels = {each.start: each.name for each in kernel.functions} | {0: name}
-    made, line = list[Instruction](), tuple[Line, ...]()
+    made, line, named = list[Instruction](), tuple[Line, ...](), list[int]()
     for at, (low, high) in enumerate(words):
         found = texts.text(low | high << 64)
         if found is None:
@@ -54,13 +54,19 @@ def composed(file: Cubin, name: str) -> Code | None:
             target = (at + 1) * BYTES + distance
             if target not in starts:
                 return None
+            named.append(at)
             text %= f"`({labels.setdefault(target, f'.L_x_{len(labels)}')})"
         if places := lines.get(at * BYTES):
             line = tuple(starmap(_line, places))
         bits = digits[32 * at : 32 * at + 16], digits[32 * at + 16 : 32 * at + 32]
         made.append(_instruction(text).moved(at * BYTES, line, bits))
     numbers = {label: at // BYTES for at, label in labels.items() if at < len(words) * BYTES}
-    return Code(name, f"sm_{file.sm}{file.suffix}", tuple(made), numbers)
+    code = Code(name, f"sm_{file.sm}{file.suffix}", tuple(made), numbers)
+    # As if asked for before: what is known here is not read out of the texts again.
+    naming = {at: made[at].targets for at in named}
+    files = {each for at in lines if at < len(words) * BYTES for each, _ in lines[at]}
+    vars(code).update(controls=Controls(kernel.words), naming=naming, files=files)
+    return code
 
 
 def _tables(file: Cubin, kernel: Kernel) -> tuple[FormTexts, dict[int, tuple[Place, ...]]] | None:
@@ -168,10 +174,11 @@ def check_targets(cubin: Cubin, kernel: Kernel, code: Code) -> None:
     # A base is the code's start, with any label; the loader writes relocated fields.
     known |= dict.fromkeys((int(each) for _, at in found.bases for each in at))
     known |= dict.fromkeys(cubin.relocated(kernel).tolist())
-    for number, each in enumerate(code.instructions):
+    for number, names in code.naming.items():
+        each = code.instructions[number]
         if "`(" not in each.rest:
             continue
-        printed = [code.labels.get(name, 0) * BYTES for name in each.targets]
+        printed = [code.labels.get(name, 0) * BYTES for name in names]
         if number not in known or known[number] not in (None, *printed):
             raise PatchError(
                 f"{kernel.name} has an instruction that names a place in the code in a way that "

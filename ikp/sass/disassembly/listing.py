@@ -249,7 +249,7 @@ class Code:
         """Whether the cubin says which source line an instruction comes from."""
         return any(instruction.lines for instruction in self.instructions)
 
-    @property
+    @cached_property
     def files(self) -> set[str]:
         """The files of source code that its instructions come from."""
         lines = {id(each.lines): each.lines for each in self.instructions}  # few, many times each

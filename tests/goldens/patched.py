@@ -25,7 +25,8 @@ from ikp.probes.suspects import trials
 from ikp.sass.cubins.capacity import LANES
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
-from ikp.sass.insertion.insert import OnEdge
+from ikp.sass.dataflow.free_registers import FreeRegisters
+from ikp.sass.insertion.insert import Insertion, OnEdge
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import faults
 from tests.goldens.views import Subject, shown
@@ -157,13 +158,14 @@ def placed(subject: Subject) -> Iterator[str]:
         yield f"placed with {shown(way)}"
         try:
             wanted, expected = _wanted(places, DETAILS[way["detail"]], most, 4)
-            count, found, added = _instrumented(code, wanted, counts, setting)
+            count, found, added = _instrumented(FreeRegisters(code), wanted, counts, setting)
         except IkpError as error:
             yield f"  refused: {error}"
             continue
         yield f"  {count} {shown(found.names)} {shown(found.notes)} {found.most} {found.margin}"
         yield f"  {shown(expected)} {shown(found.frame)}"
-        for each in (*added, *found.on_edges()):
+        inserted: list[Insertion | OnEdge] = [*added, *found.on_edges()]
+        for each in inserted:
             at = each.branch if isinstance(each, OnEdge) else each.index
             kind = f"{type(each).__name__.lower()} {getattr(each, 'skipped', '')}"
             yield f"  {at:4} {kind} {' '.join(f'{word:032x}' for word in each.words)}"

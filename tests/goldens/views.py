@@ -377,8 +377,8 @@ def regions(subject: Subject) -> Iterator[str]:
 
 def touched(subject: Subject) -> Iterator[str]:
     """Yield what may be taken out of the kernel, and what wrong values would reach."""
-    for each in suspects.suspects(subject.flow):
-        yield f"suspect {shown(each)}"
+    for suspect in suspects.suspects(subject.flow):
+        yield f"suspect {shown(suspect)}"
     influence = Influence(subject.flow)
     for at, each in enumerate(subject.flow.code.instructions):
         if accesses(each):

@@ -141,7 +141,7 @@ int is_still(Handle function) {
     Known *each = find(function), *module = find(handle), *parent = each ? each->parent : NULL;
     const char *had = each && each->name ? each->name : parent ? parent->name : NULL;
     int same = !handle || !parent || parent == module ||
-               (parent->kind == KERNEL && (!module || module->parent == parent->parent));
+               (parent->kind == KERNEL && module && module->parent == parent->parent);
     same = same && (!name || !had || !strcmp(name, had));
     if (each && !same) forget(each);
     pthread_rwlock_unlock(&lock);

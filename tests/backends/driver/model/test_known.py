@@ -96,6 +96,23 @@ def test_the_module_of_a_librarys_function_is_a_part_of_the_library(built: Built
         assert program.hook.about(other) is None and program.hook.about(module) is None
 
 
+def test_a_librarys_function_that_ended_unseen_is_not_taken_for_another(built: Built) -> None:
+    """Its handle is a function's of the same name, of a module that was loaded unseen, too."""
+    with driven(built, Counting()) as program:
+        model, primary = program.model, program.model.model_current()
+        module, made = Handle(), Handle()
+        assert model.cuModuleLoadData(ctypes.byref(module), image(2)) == 0
+        kernel = program.call("cuLibraryGetKernel", program.load_library(1), b"b")
+        context = program.call("cuCtxCreate", ctypes.c_uint(0), ctypes.c_int(0))
+        stale = program.call("cuKernelGetFunction", kernel)
+        assert model.cuCtxDestroy_v2(Handle(context)) == 0
+        program.library.cuCtxSetCurrent(Handle(primary))
+        for name in (b"a", b"b"):
+            assert model.cuModuleGetFunction(ctypes.byref(made), module, name) == 0
+        assert made.value == stale
+        assert program.launch(stale)[:2] == (2, "b")
+
+
 def test_what_was_made_of_kernels_that_are_gone_is_let_go(built: Built) -> None:
     with driven(built, Counting()) as program:
         for code in range(400):

@@ -84,7 +84,9 @@ def test_a_tile_of_one_warp_takes_its_registers() -> None:
     assert one is not None and one.confidence == "likely" and "num_warps" in one.suggestion
     assert one.bound_share == pytest.approx(1 - 8 / 64, abs=0.02)
     assert found(backend="driver") is None, "threads of CUDA hold what they hold in any block"
-    assert found(warps=4, held=2) is None, "four warps share the tile"
+    assert found(warps=4, held=2) is not None, "four warps share it, and still need all registers"
+    assert found(warps=4, held=2, registers=200) is None, "fewer may take as long"
+    assert found(warps=8, held=1) is None
 
 
 def narrow(**more: Any) -> RangeFacts:

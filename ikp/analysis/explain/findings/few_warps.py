@@ -270,9 +270,12 @@ _ITERATION: Final = "iteration "
 
 
 def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
-    """Yield a finding on tiles of one warp or two, whose elements take most of the registers."""
+    """Yield a finding on tiles of few warps, whose elements take most of the registers."""
     warps = launch.launch.warps_per_block
-    if not room.counted or room.limited_by != "registers" or warps > _NARROW:
+    all_of_them = warps <= _USUAL and (room.registers or 0) >= _ALMOST_ALL
+    if not room.counted or room.limited_by != "registers":
+        return
+    if warps > _NARROW and not all_of_them:
         return
     full = (room.warps or 0.0) / (room.possible or 1)
     won = max(1 - max(full, nearest(launch) / _REACHED), 0.0)
@@ -292,14 +295,18 @@ def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
         rationale="counted: warps of a block, registers of a thread, and warps on an SM; no unit "
         f"is above {100 * nearest(launch):.0f} % of its limit. Refuted if more warps take as long.",
         where=Where(count=len(launch.start)),
-        suggestion="more warps for each block (num_warps=4 or 8), so that a tile's elements are "
-        "spread over more lanes, and registers leave room for more of them; or smaller tiles",
+        suggestion=f"more warps for each block (num_warps={4 * warps} or so), so that a tile's "
+        "elements are spread over more lanes, and registers leave room for more of them; or "
+        "smaller tiles",
     )
 
 
 _TILES: Final = ("triton",)
 _NARROW: Final = 2
 """Warps of a block up to which a tile is one for few."""
+_USUAL: Final = 4
+_ALMOST_ALL: Final = 224
+"""Registers of a thread, of 255, from which on Triton's usual four warps are few for a tile."""
 _BELOW: Final = 0.75
 """Share of the nearest roof from which on warps more win little."""
 

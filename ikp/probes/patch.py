@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -300,9 +301,25 @@ def kernel_code(file: Cubin, kernel: Kernel, listed: Code) -> Liveness:
         shown = [*sorted(names)[:_MOST_CALLED], *([f"and {more} more"] if more else [])]
         raise PatchError(
             f"{name} calls code that is not its own ({', '.join(shown)}): which registers "
-            f"that uses is not known.{_unoptimised(file)}"
+            f"that uses is not known.{_printing(code, names)}{_unoptimised(file)}"
         )
     return code
+
+
+def _printing(code: Liveness, names: set[str]) -> str:
+    """Return words on prints of a kernel; empty where it makes none."""
+    if _PRINTS not in names:
+        return ""
+    instructions = code.flow.code.instructions
+    lines = [line for at in code.leaving_calls for line in instructions[at].lines[:1]]
+    where = f" (@{PurePath(lines[0].file).name}:{lines[0].number})" if lines else ""
+    return (
+        f" It prints{where}: a print costs a kernel time though it never runs, since values are "
+        "kept in registers that a call leaves alone, and nothing is moved across it. Take it out."
+    )
+
+
+_PRINTS: Final = "vprintf"
 
 
 _DEBUG: Final = ".nv_debug_info_reg_sass"

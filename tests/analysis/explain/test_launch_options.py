@@ -102,6 +102,8 @@ def test_tiles_of_a_number_for_each_lane_are_small() -> None:
     one = found(narrow())
     assert one is not None and "2 bytes of a tile" in one.title and "16 times" in one.title
     assert "128 bytes of a block" in one.title and "8 times as large" in one.suggestion
+    many = findings(narrow(), backend="triton", warps=16, held=4, steps=4)["many-warps"]
+    assert many.suggestion.startswith("fewer warps"), "the tile is as small, for more of them"
     assert found(narrow(), steps=1) is None, "four times are no loop to shorten"
     assert found(narrow(cost=8.0)) is None, "lanes lie apart: a layout, and not a tile"
     assert found(narrow(addresses=1, cost=1.0)) is None, "one number for all lanes"

@@ -1,4 +1,4 @@
-"""``small-tiles`` of kernels without products: tiles of an element or two for each lane.
+"""``small-tiles`` and ``many-warps`` of kernels without products: an element for each lane.
 
 A language of tiles divides a tile among the lanes of a block. A loop over many small tiles asks for
 few bytes at a time, with addresses, conditions and the loop itself for each: the launch's option
@@ -40,6 +40,19 @@ _REACHED: Final = 0.9
 """Part of what the nearest roof allows that kernels with wide accesses reach."""
 
 
+_MANY: Final = 16
+"""Warps of a block from which on their number, and not the tile, is out of proportion."""
+_WIDE: Final = 16
+_LARGER: Final = (
+    "a larger tile (BLOCK_SIZE: {} times as large, or the whole row, for as many warps), so that "
+    "each lane moves 16 bytes at once, in fewer iterations"
+)
+_FEWER: Final = (
+    "fewer warps for each block (num_warps=4), so that each lane moves 16 bytes at once and a "
+    "reduction is over few warps; or larger tiles (BLOCK_SIZE)"
+)
+
+
 @if_counted
 def narrow_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loops over tiles so small that each lane moves a number at a time."""
@@ -55,22 +68,22 @@ def narrow_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     some.sort(key=lambda each: -each[2])
     width, warps = lane_bytes(some[0][1].unit), launch.launch.warps_per_block
     size = width * LANES * warps
+    many = warps >= _MANY
     yield finding(
         launch,
-        "small-tiles",
+        "many-warps" if many else "small-tiles",
         title=f"each lane of {warps} warps accesses {width} byte{'s' * (width > 1)} of a tile in "
         f"{some[0][0].name}, {size:,} bytes of a block at a time, "
-        f"{_each(launch, some[0]):,.0f} times: tiles are small",
+        f"{_each(launch, some[0]):,.0f} times: tiles are small" + " for so many warps" * many,
         number=Number("bytes of a lane's access", float(width), "count"),
         at_stake=saved * launch.duration,
-        without="with tiles of 16 bytes for each lane",
+        without="with 16 bytes of a tile for each lane",
         confidence="likely",
         rationale="counted: accesses of adjacent lanes in loops, and how often they are made; no "
         f"unit of the device is above {100 * nearest(launch):.0f} % of its limit. Refuted if "
         "larger tiles take as long.",
         where=where_of_accesses(launch, some),
-        suggestion=f"a larger tile (BLOCK_SIZE: {16 // width} times as large, or the whole row, "
-        "for as many warps), so that each lane moves 16 bytes at once, in fewer iterations",
+        suggestion=_FEWER if many else _LARGER.format(_WIDE // width),
     )
 
 

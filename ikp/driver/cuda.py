@@ -86,6 +86,31 @@ def handle(ordinal: int) -> ctypes.c_int:
     return device
 
 
+def retain(device: ctypes.c_int, *, to: str) -> int:
+    """Return a device's primary context, for ikp to use as long as the program does.
+
+    The hook library counts the program's own uses apart: with the last of them, it has all that is
+    recorded read, and gives ikp's back, so that the context ends as without ikp.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    context = ctypes.c_void_p()
+    ask = "ikp_retain" if hasattr(driver(), "ikp_retain") else "cuDevicePrimaryCtxRetain"
+    call(ask, ctypes.byref(context), device, to=to)
+    return context.value or 0
+
+
+def give_back(device: ctypes.c_int) -> None:
+    """Give a device's primary context back that ``retain`` has returned.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    ask = "ikp_release" if hasattr(driver(), "ikp_release") else "cuDevicePrimaryCtxRelease_v2"
+    call(ask, device, to="give a device's context back")
+
+
 def use_primary_context(ordinal: int) -> int:
     """Make a device's primary context this thread's, for good; relax this thread's captures.
 
@@ -98,10 +123,8 @@ def use_primary_context(ordinal: int) -> int:
     Raises:
         PatchError: the driver refuses.
     """
-    device, context, mode = handle(ordinal), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
-    # Kept for good, as torch keeps it.
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to="find a device's context")
-    call("cuCtxSetCurrent", context, to="use a device's context")
+    device, mode = handle(ordinal), ctypes.c_int(_RELAXED)
+    use(retain(device, to="find a device's context"))
     call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode), to="relax captures")
     return device.value
 
@@ -134,10 +157,9 @@ def need_context() -> None:
     """
     if context():
         return
-    device, made, begin = ctypes.c_int(), ctypes.c_void_p(), "begin to use the device in a thread"
+    device, begin = ctypes.c_int(), "begin to use the device in a thread"
     call("cuDeviceGet", ctypes.byref(device), 0, to=begin)
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(made), device, to=begin)
-    use(made.value or 0)
+    use(retain(device, to=begin))
 
 
 def use_device(identity: bytes) -> int:
@@ -151,10 +173,8 @@ def use_device(identity: bytes) -> int:
     for number in range(count.value):
         call("cuDeviceGetUuid_v2", uuid, number, to="identify a device")
         if uuid.raw == identity:
-            made = ctypes.c_void_p()
             begin = "begin to use the device in another process"
-            call("cuDevicePrimaryCtxRetain", ctypes.byref(made), number, to=begin)
-            use(made.value or 0)
+            use(retain(ctypes.c_int(number), to=begin))
             return number
     raise PatchError("the device is not found in another process.")
 
@@ -181,18 +201,16 @@ def primary() -> int:
     Raises:
         PatchError: the driver refuses.
     """
-    device, found = ctypes.c_int(), ctypes.c_void_p()
+    device = ctypes.c_int()
     flags, active = ctypes.c_uint(), ctypes.c_int()
     checked(driver().cuCtxGetDevice(ctypes.byref(device)), "return the current device")
     code = driver().cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
     checked(code, "report whether a device's context is in use")
     if not active.value:
         return 0  # to ask for it would make it
-    checked(
-        driver().cuDevicePrimaryCtxRetain(ctypes.byref(found), device), "return a device's context"
-    )
-    checked(driver().cuDevicePrimaryCtxRelease_v2(device), "give a device's context back")
-    return found.value or 0
+    found = retain(device, to="return a device's context")
+    give_back(device)
+    return found
 
 
 def device() -> int:

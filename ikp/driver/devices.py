@@ -89,14 +89,13 @@ def failure(ordinal: int) -> str:
 @contextmanager
 def _within_primary(ordinal: int) -> Iterator[None]:
     """Make a device's primary context this thread's meanwhile."""
-    device, context, before = cuda.handle(ordinal), ctypes.c_void_p(), ctypes.c_void_p()
-    find = "find a device's context"
-    cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to=find)
+    device, before = cuda.handle(ordinal), ctypes.c_void_p()
+    context = cuda.retain(device, to="find a device's context")
     try:
-        cuda.call("cuCtxPushCurrent_v2", context, to="use a device's context")
+        cuda.call("cuCtxPushCurrent_v2", ctypes.c_void_p(context), to="use a device's context")
         try:
             yield
         finally:
             cuda.call("cuCtxPopCurrent_v2", ctypes.byref(before), to="use a context no more")
     finally:
-        cuda.call("cuDevicePrimaryCtxRelease_v2", device, to="give a device's context back")
+        cuda.give_back(device)

@@ -1,6 +1,7 @@
-"""The end of a GPU's memory in a program that goes on: a reset, as ``cudaDeviceReset`` makes it.
+"""The end of a GPU's memory in a program that goes on: a reset, as ``cudaDeviceReset`` makes it, or
+the program's last use of the primary context.
 
-A reset frees all memory of the device, and all that is pinned for it: segments, the service's
+Either frees all memory of the device, and all that is pinned for it: segments, the service's
 copies, handshakes. So all that is recorded comes to the host before it, and the service's thread
 ends.
 """
@@ -20,8 +21,8 @@ from ikp.signals import pass_on
 from ikp.warning import warn
 
 RESET: Final = (
-    "the program has reset the GPU (cudaDeviceReset), and ikp's memory with it: launches after "
-    "that are not recorded."
+    "the program has reset the GPU (cudaDeviceReset) or given its context back, and ikp's memory "
+    "with it: launches after that are not recorded."
 )
 _PATIENCE_S: Final = 5.0
 """The longest wait for kernels before a reset, which ends those that run on."""

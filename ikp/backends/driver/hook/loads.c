@@ -183,11 +183,15 @@ GONE(cuLibraryUnload, Handle, leave(gone))
 /* --- contexts --------------------------------------------------------------------------------- */
 
 enum { PRIMARIES = 64 };
-static Handle primaries[PRIMARIES];
+/* Of each device: its primary context, how often the program retains that, and how often ikp does. */
+static struct {
+    Handle context;
+    int uses, own, unsure; /* it was there before: there may be more uses. A reset ends none */
+} primaries[PRIMARIES];
 
-static Handle primary(int device) {
-    return device >= 0 && device < PRIMARIES ? primaries[device] : NULL;
-}
+static int numbered(int device) { return device >= 0 && device < PRIMARIES; }
+
+static Handle primary(int device) { return numbered(device) ? primaries[device].context : NULL; }
 
 static Handle current_or(Handle context) { return context ? context : here().context; }
 
@@ -197,43 +201,76 @@ GONE(cuCtxDetach, Handle, leave_context(current_or(gone)))
 
 /* Python reads what was recorded on a device before a reset frees all memory on it, and that pinned for
    it: ikp's, too. */
+static void let_go_of(int device) { notify(&(Launch){.node = RESET, .grid = {(uint32_t)device}}); }
+
 static Leaving begin_reset(int device) {
-    notify(&(Launch){.node = RESET, .grid = {(uint32_t)device}});
+    let_go_of(device);
     return leave_context(primary(device));
 }
 
 GONE(cuDevicePrimaryCtxReset, int, begin_reset(gone))
 GONE(cuDevicePrimaryCtxReset_v2, int, begin_reset(gone))
 
-static Result (*real_cuDevicePrimaryCtxRetain)(Handle *, int);
-SEEN(cuDevicePrimaryCtxRetain)(Handle *made, int device) {
-    NEED(cuDevicePrimaryCtxRetain);
-    Result result = real_cuDevicePrimaryCtxRetain(made, device);
-    if (!result && device >= 0 && device < PRIMARIES) primaries[device] = *made;
-    return result;
-}
-
-/* Where no caller retains the primary context any more, it has ended. */
-static void released(int device) {
+static int is_active(int device) {
     static Result (*state)(int, unsigned *, int *);
     unsigned flags;
     int active = 1;
     if (!state) *(void **)&state = dlsym(real, "cuDevicePrimaryCtxGetState");
-    if (state && !state(device, &flags, &active) && !active)
-        left(leave_context(primary(device)), 1);
+    return !state || state(device, &flags, &active) || active;
 }
 
-#define RELEASE(name)                    \
-    static Result (*real_##name)(int);   \
-    SEEN(name)(int device) {             \
-        NEED(name);                      \
-        Result result = real_##name(device); \
-        if (!result) released(device);   \
-        return result;                   \
-    }
+static Result (*real_cuDevicePrimaryCtxRetain)(Handle *, int);
 
-RELEASE(cuDevicePrimaryCtxRelease)
-RELEASE(cuDevicePrimaryCtxRelease_v2)
+static Result retain(Handle *made, int device, int by_ikp) {
+    NEED(cuDevicePrimaryCtxRetain);
+    int first = numbered(device) && !primaries[device].context && is_active(device);
+    Result result = real_cuDevicePrimaryCtxRetain(made, device);
+    if (result || !numbered(device)) return result;
+    primaries[device].context = *made;
+    if (first) primaries[device].unsure = 1;
+    __atomic_add_fetch(by_ikp ? &primaries[device].own : &primaries[device].uses, 1, __ATOMIC_SEQ_CST);
+    return result;
+}
+
+SEEN(cuDevicePrimaryCtxRetain)(Handle *made, int device) { return retain(made, device, 0); }
+
+/* The same for ikp, which keeps no context that the program has given back. */
+SEEN(ikp_retain)(Handle *made, int device) { return retain(made, device, 1); }
+
+static Result (*real_cuDevicePrimaryCtxRelease_v2)(int);
+
+SEEN(ikp_release)(int device) {
+    NEED(cuDevicePrimaryCtxRelease_v2);
+    if (numbered(device)) __atomic_sub_fetch(&primaries[device].own, 1, __ATOMIC_SEQ_CST);
+    return real_cuDevicePrimaryCtxRelease_v2(device);
+}
+
+/* Where no caller retains the primary context any more, it has ended. */
+static Result release(Result (*of_driver)(int), int device) {
+    int last = numbered(device) && primaries[device].uses == 1 && !primaries[device].unsure;
+    if (last && primaries[device].own && asking()) {
+        let_go_of(device);
+        while (primaries[device].own > 0 && !ikp_release(device)) continue;
+    }
+    Result result = of_driver(device);
+    if (result) return result;
+    if (numbered(device) && primaries[device].uses)
+        __atomic_sub_fetch(&primaries[device].uses, 1, __ATOMIC_SEQ_CST);
+    if (is_active(device)) return 0;
+    left(leave_context(primary(device)), 1);
+    if (numbered(device)) memset(&primaries[device], 0, sizeof primaries[device]);
+    return 0;
+}
+
+static Result (*real_cuDevicePrimaryCtxRelease)(int);
+SEEN(cuDevicePrimaryCtxRelease)(int device) {
+    NEED(cuDevicePrimaryCtxRelease);
+    return release(real_cuDevicePrimaryCtxRelease, device);
+}
+SEEN(cuDevicePrimaryCtxRelease_v2)(int device) {
+    NEED(cuDevicePrimaryCtxRelease_v2);
+    return release(real_cuDevicePrimaryCtxRelease_v2, device);
+}
 
 /* The contexts of green contexts. */
 typedef struct Green {

@@ -146,8 +146,8 @@ MUTANTS: Final = (
     Mutant(
         "a context that is given back stays known",
         "loads.c",
-        "        if (!result) released(device);",
-        "        (void)released;",
+        "    left(leave_context(primary(device)), 1);\n",
+        "",
         OLD,
     ),
     Mutant(

@@ -4,6 +4,8 @@ import ctypes
 
 import pytest
 
+from ikp.driver import cuda
+from ikp.session import leaving
 from tests.backends.driver.model.building import Built
 from tests.backends.driver.model.driven import Counting, Driven, Handle, driven, image
 from tests.launch_config import Config
@@ -111,6 +113,62 @@ def test_a_librarys_function_that_ended_unseen_is_not_taken_for_another(built: B
             assert model.cuModuleGetFunction(ctypes.byref(made), module, name) == 0
         assert made.value == stale
         assert program.launch(stale)[:2] == (2, "b")
+
+
+def begin_anew(program: Driven) -> None:
+    """End the primary context, which tests before have used, and begin another one."""
+    assert program.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+    assert not is_active(program)
+    context = program.call("cuDevicePrimaryCtxRetain", ctypes.c_int(0))
+    program.library.cuCtxSetCurrent(Handle(context))
+
+
+def is_active(program: Driven) -> bool:
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    program.model.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active))
+    return bool(active.value)
+
+
+def test_a_primary_context_ends_with_the_programs_last_use_of_it(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded is read before; the program may begin another one."""
+    left: list[tuple[int, bool]] = []
+    with driven(built, Counting()) as program:
+        monkeypatch.setattr(
+            leaving, "leave", lambda number: left.append((number, is_active(program)))
+        )
+        begin_anew(program)
+        _, function = again(program, "module", 3)
+        for _ in range(2):  # of two threads of ikp's
+            cuda.retain(ctypes.c_int(0), to="use a device")
+        program.call("cuDevicePrimaryCtxRetain", ctypes.c_int(0))
+        assert program.launch(function) == (3, "a", True)
+        assert program.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+        assert is_active(program) and not left
+        assert program.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+        assert not is_active(program) and left == [(0, True)]
+
+        context = program.call("cuDevicePrimaryCtxRetain", ctypes.c_int(0))
+        program.library.cuCtxSetCurrent(Handle(context))
+        assert program.launch(again(program, "module", 4)[1])[:2] == (4, "a")
+        assert program.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+        assert not is_active(program)
+
+
+def test_a_context_with_uses_that_were_not_seen_does_not_end(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(leaving, "leave", left.append)
+    with driven(built, Counting()) as program:
+        assert program.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+        program.model.cuDevicePrimaryCtxRetain(ctypes.byref(Handle()), 0)
+        program.call("cuDevicePrimaryCtxRetain", ctypes.c_int(0))
+        cuda.retain(ctypes.c_int(0), to="use a device")
+        left.clear()
+        assert program.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+        assert is_active(program) and not left
 
 
 def test_what_was_made_of_kernels_that_are_gone_is_let_go(built: Built) -> None:

@@ -35,17 +35,13 @@ _MOST_WARPS: Final = 1024
 _WORDS: Final = abi.field_offsets(abi.LAUNCH_HEADER)
 _SLOT: Final = abi.field_offsets(abi.SLOT_HEADER)
 _DENSE: Final = abi.field_offsets(abi.DENSE_HEADER)
+_WORD: Final = abi.WORD_BITS // 8
 _NAMES: Final = {
     "log": CONTROL["log"],
-    "room": CONTROL["room"],
     "replays": CONTROL["replays"],
-    "most": CONTROL["most"],
     "done": CONTROL["done"],
-    "graph": CONTROL["graph"],
     "segments": CONTROL_BYTES,
     "data": LOG_HEADER_BYTES,
-    "second": LOG_HEADER_BYTES + UNIT,
-    "behind": LOG_HEADER_BYTES + CHUNK_HEADER_BYTES,
     "chunk_bytes": CHUNK_HEADER_BYTES,
     "first_bytes": CHUNK_HEADER_BYTES + abi.LAUNCH_HEADER_BYTES,
     "head": HEAD,
@@ -59,40 +55,70 @@ _NAMES: Final = {
     "wide": int(ClockKind.CYCLES64),
     "wrap": int(OverflowMode.WRAP),
     "finished": int(SlotState.FINISHED),
-    "dense_attempted": _DENSE["attempted"],
-    "dense_finish": _DENSE["finish_ns"],
-    "attempted": _SLOT["attempted"],
-    "state": _SLOT["state"],
-    **{f"at_{name}": at for name, at in _WORDS.items()},
+    "at_launches": _WORDS["launches"],
+    "counting_lane": _WORDS["launches"] // UNIT,
+    "counting_word": _WORDS["launches"] // _WORD % 4,
 }
+_OF_LAUNCH: Final = {
+    "launched": "launches",
+    "x": "grid_x",
+    "y": "grid_y",
+    "z": "grid_z",
+    "warps": "warps_per_block",
+    "size": "slot_bytes",
+    "clock": "clock",
+    "mode": "overflow",
+    "options": "options",
+    "chosen": "warps",
+    "begin": "first_block",
+    "step": "block_step",
+    "count": "block_count",
+    "together": "together",
+    "margin": "margin",
+}
+"""Registers, and the fields of the launch header that they hold."""
+_AHEAD: Final = 4
+"""How many units a lane has under way at a time."""
 
-_RESERVE: Final = """mov.u64 at, 0;
-setp.eq.u32 q, lane, 0;
-@q atom.global.add.u64 at, [log], bytes;
-mov.b64 {low, high}, at;
-shfl.sync.idx.b32 low, low, 0, 31, -1;
-shfl.sync.idx.b32 high, high, 0, 31, -1;
-mov.b64 at, {low, high};
-add.u64 a, at, bytes;
-setp.gt.u64 p, a, room;
-"""
-"""Reserves ``bytes`` of the log at ``at``, by one lane for its warp; ``p``: there is no room."""
+
+def _registers(prefix: str, count: int) -> str:
+    return ", ".join(f"{prefix}{each}" for each in range(count))
+
+
+def _row(prefix: str, row: int) -> str:
+    return ", ".join(f"{prefix}{4 * row + each}" for each in range(4))
+
+
+def _launch_header() -> str:
+    """Return loads of the launch header's rows, all before the first is waited for."""
+    rows = sorted({_WORDS[each] // UNIT for each in _OF_LAUNCH.values()})
+    loads = [
+        f"ld.global.v4.u32 {{{_row('h', each)}}}, [segment+{UNIT * each}];" for each in rows
+    ]
+    names = [f"mov.u32 {to}, h{_WORDS[of] // _WORD};" for to, of in _OF_LAUNCH.items()]
+    return "\n".join([*loads, *names, ""])
+
 
 # By the first line the hook library knows the module as ikp's own.
-# All branches are uniform in a warp.
-_CODE: Final = (
-    """//ikp
+# All branches are uniform in a warp. Loads come before the stores behind them, which they might
+# read: each load that waits for another takes half a microsecond of the graph's time.
+_BEGIN: Final = f"""//ikp
 .version 7.0
 .target sm_70
 .address_size 64
 .visible .entry ikp_replay(.param .u64 given)
-{
-.reg .pred p, q, rows, active, ours;
-.reg .u64 control, log, room, segment, first, behind, row, at, bytes, from, to, a, b;
+{{
+.reg .pred p, q, r, rows, idle, leads, active, ours, last;
+.reg .u64 control, log, room, segment, first, behind, row, at, bytes, heads, from, to, a, b;
 .reg .u32 lane, chunk, number, replay, most, graph, x, y, z, warps, size, clock, mode, launched;
 .reg .u32 options, chosen, begin, step, count, together, margin, blocks, slots, items, t, w, low;
-.reg .u32 high, header, wide, capacity, pitch, item, start, made, state, units, upto, before, total;
-.reg .u32 here, unit, j, i, m, g, v0, v1, v2, v3;
+.reg .u32 high, header, wide, capacity, pitch, start, made, units, upto, before, total, ticket;
+.reg .u32 warps_of_node, here, unit, some, j, i, m, g, shift, v0, v1, v2, v3;
+.reg .u32 {_registers("h", abi.LAUNCH_HEADER_BYTES // _WORD)};
+.reg .u32 {_registers("s", abi.SLOT_HEADER_BYTES // _WORD)};
+.reg .u64 {_registers("from", _AHEAD)}, {_registers("to", _AHEAD)};
+.reg .u32 {_registers("c", 4 * _AHEAD)};
+.reg .pred {_registers("moves", _AHEAD)};
 ld.param.u64 control, [given];
 mov.u32 lane, %tid.x;
 mov.u32 chunk, %ctaid.x;
@@ -100,52 +126,30 @@ mov.u32 number, %ctaid.y;
 mul.wide.u32 a, number, 8;
 add.u64 a, control, a;
 ld.global.u64 segment, [a+@segments];
-ld.volatile.global.u64 log, [control+@log];
-ld.volatile.global.u64 room, [control+@room];
-ld.volatile.global.u32 replay, [control+@replays];
-ld.volatile.global.u32 most, [control+@most];
-ld.global.u32 graph, [control+@graph];
-setp.eq.u64 p, log, 0;
-@p bra DONE;
-setp.ge.u32 p, replay, most;
-@p bra DONE;
-ld.global.u32 launched, [segment+@at_launches];
-ld.global.u32 x, [segment+@at_grid_x];
-ld.global.u32 y, [segment+@at_grid_y];
-ld.global.u32 z, [segment+@at_grid_z];
-ld.global.u32 warps, [segment+@at_warps_per_block];
-ld.global.u32 size, [segment+@at_slot_bytes];
-ld.global.u32 clock, [segment+@at_clock];
-ld.global.u32 mode, [segment+@at_overflow];
-ld.global.u32 options, [segment+@at_options];
-ld.global.u32 chosen, [segment+@at_warps];
-ld.global.u32 begin, [segment+@at_first_block];
-ld.global.u32 step, [segment+@at_block_step];
-ld.global.u32 count, [segment+@at_block_count];
-ld.global.u32 together, [segment+@at_together];
-ld.global.u32 margin, [segment+@at_margin];
-setp.eq.u32 p, launched, 0;
-@p bra DONE;
-
-setp.ne.u32 p, chunk, 0;
-@p bra LAYOUT;
-mov.u64 bytes, @first_bytes;
-"""
-    + _RESERVE
-    + """@p bra LAYOUT;
-add.u64 to, log, at;
-@q st.global.v4.u32 [to+@data], {graph, replay, number, @head};
-mov.u32 t, 0;
-mov.u32 w, @launch_units;
-@q st.global.v4.u32 [to+@second], {t, w, t, t};
-mul.wide.u32 a, lane, 16;
+ld.volatile.global.v2.u64 {{log, room}}, [control+@log];
+ld.volatile.global.v4.u32 {{replay, most, t, graph}}, [control+@replays];
+mov.u32 t, %nctaid.x;
+mov.u32 w, %nctaid.y;
+mul.lo.u32 warps_of_node, t, w;
+sub.u32 warps_of_node, warps_of_node, 1;
+setp.eq.u64 idle, log, 0;
+setp.ge.or.u32 idle, replay, most, idle;
+@idle bra COUNTED;
+mul.wide.u32 a, lane, {UNIT};
 add.u64 from, segment, a;
-add.u64 to, to, a;
 setp.lt.u32 q, lane, @launch_units;
-@q ld.global.v4.u32 {v0, v1, v2, v3}, [from];
-@q st.global.v4.u32 [to+@behind], {v0, v1, v2, v3};
+setp.eq.and.u32 q, chunk, 0, q;
+@q ld.global.v4.u32 {{v0, v1, v2, v3}}, [from];
+{_launch_header()}setp.eq.u32 idle, launched, 0;
+setp.eq.u32 q, lane, @counting_lane;
+@q mov.u32 v@counting_word, launched;
 
-LAYOUT:
+COUNTED:
+setp.eq.u32 q, lane, 0;
+mov.u32 ticket, 0;
+@q atom.global.inc.u32 ticket, [control+@done], warps_of_node;
+@idle bra DONE;
+
 mul.lo.u32 blocks, x, y;
 mul.lo.u32 blocks, blocks, z;
 mul.lo.u32 slots, blocks, warps;
@@ -156,7 +160,7 @@ and.b32 t, options, @selected;
 setp.eq.u32 p, t, 0;
 @p bra SIZES;
 setp.eq.u32 p, step, 0;
-@p bra DONE;
+@p bra BARE;
 sub.u32 t, 32, warps;
 mov.u32 w, -1;
 shr.u32 w, w, t;
@@ -180,108 +184,175 @@ mul.lo.u32 t, margin, 16;
 selp.u32 t, t, 0, rows;
 add.u32 t, t, header;
 setp.lt.u32 p, size, t;
-@p bra DONE;
+@p bra BARE;
 sub.u32 t, size, t;
 setp.ge.u32 q, clock, @wide;
 selp.u32 wide, 2, 1, q;
-mul.lo.u32 w, wide, 16;
-div.u32 capacity, t, w;
+add.u32 w, wide, 3;
+shr.u32 capacity, t, w;
 setp.ge.u32 q, mode, @wrap;
 setp.lt.u32 p, capacity, 1;
-@p bra DONE;
+@p bra BARE;
 bfind.u32 t, capacity;
 mov.u32 w, 1;
 shl.b32 w, w, t;
 selp.u32 capacity, w, capacity, q;
 selp.u32 t, 2, 1, q;
 setp.lt.u32 p, capacity, t;
-@p bra DONE;
-setp.eq.and.u32 p, together, 0, rows;
-@p bra DONE;
+@p bra BARE;
+bfind.u32 shift, together;
+mov.u32 w, 1;
+shl.b32 w, w, shift;
+setp.ne.u32 p, w, together;
+setp.eq.or.u32 p, together, 0, p;
+and.pred p, p, rows;
+@p bra BARE;
 add.u64 first, segment, @launch_bytes;
 mul.wide.u32 behind, slots, size;
 add.u64 behind, first, behind;
 mul.wide.u32 row, slots, @dense_header;
 add.u64 row, first, row;
+bra SOME;
+BARE:
+mov.u32 items, 0;
 
 SOME:
 mul.lo.u32 start, chunk, 32;
-setp.ge.u32 p, start, items;
-@p bra DONE;
-add.u32 item, start, lane;
-setp.lt.u32 active, item, items;
-setp.lt.u32 ours, item, slots;
-mul.wide.u32 a, item, pitch;
+max.u32 some, items, start;
+sub.u32 some, some, start;
+min.u32 some, some, 32;
+setp.eq.u32 leads, chunk, 0;
+setp.eq.u32 p, some, 0;
+setp.ne.and.u32 q, chunk, 0, p;
+@q bra DONE;
+mov.u32 upto, 0;
+mov.u32 units, 0;
+mov.u64 b, 0;
+mov.u64 bytes, 0;
+@p bra ADDED;
+add.u32 t, start, lane;
+setp.lt.u32 active, lane, some;
+setp.lt.u32 ours, t, slots;
+mul.wide.u32 a, t, pitch;
 add.u64 a, a, first;
-sub.u32 t, item, slots;
+sub.u32 t, t, slots;
 mul.wide.u32 b, t, @dense_header;
 add.u64 b, b, behind;
 selp.u64 from, a, b, ours;
-mov.u32 made, 0;
-mov.u32 state, 0;
-mov.u64 b, 0;
-and.pred p, active, rows;
-@p ld.global.u32 made, [from+@dense_attempted];
-@p ld.global.u64 b, [from+@dense_finish];
-not.pred p, rows;
-and.pred p, p, active;
-@p ld.global.u32 made, [from+@attempted];
-@p ld.global.u32 state, [from+@state];
-setp.ne.u64 p, b, 0;
-setp.eq.or.u32 p, state, @finished, p;
-and.pred p, p, ours;
-min.u32 made, made, capacity;
+not.pred r, rows;
+and.pred r, r, active;
+"""
+
+
+def _slot_headers() -> str:
+    """Return loads of a slot's header, and how many records of it are to be moved."""
+    half = abi.DENSE_HEADER_BYTES // UNIT
+    rows = range(abi.SLOT_HEADER_BYTES // UNIT)
+    dense, plain = _DENSE["attempted"] // _WORD, _SLOT["attempted"] // _WORD
+    ended = _DENSE["finish_ns"] // _WORD
+    return "\n".join(
+        [
+            *(f"mov.u32 s{each}, 0;" for each in range(4 * len(rows))),
+            *(
+                f"@{'active' if each < half else 'r'} ld.global.v4.u32 {{{_row('s', each)}}}, "
+                f"[from+{UNIT * each}];"
+                for each in rows
+            ),
+            f"selp.u32 made, s{dense}, s{plain}, rows;",
+            f"or.b32 t, s{ended}, s{ended + 1};",
+            "setp.ne.u32 p, t, 0;",
+            "and.pred p, p, rows;",
+            "not.pred q, rows;",
+            f"setp.eq.and.u32 q, s{_SLOT['state'] // _WORD}, @finished, q;",
+            "or.pred p, p, q;",
+            "and.pred p, p, ours;",
+            "",
+        ]
+    )
+
+
+_SCAN: Final = """shfl.sync.up.b32 t|p, upto, {d}, 0, -1;
+@p add.u32 upto, upto, t;
+"""
+_COUNTS: Final = """min.u32 made, made, capacity;
 selp.u32 made, made, 0, p;
 mul.lo.u32 units, made, wide;
 mov.u32 upto, units;
 """
-)
-_SCAN: Final = """shfl.sync.up.b32 t|p, upto, {d}, 0, -1;
-@p add.u32 upto, upto, t;
-"""
-_MOVE: Final = (
-    """sub.u32 before, upto, units;
+_ASKED: Final = """mul.wide.u32 heads, some, header;
+add.u64 bytes, heads, @chunk_bytes;
+ADDED:
+sub.u32 before, upto, units;
 shfl.sync.idx.b32 total, upto, 31, 31, -1;
-sub.u32 t, items, start;
-min.u32 t, t, 32;
-mul.lo.u32 w, t, header;
-mul.wide.u32 bytes, total, 16;
-cvt.u64.u32 b, w;
-add.u64 bytes, bytes, b;
-add.u64 bytes, bytes, @chunk_bytes;
+mul.wide.u32 a, total, 16;
+add.u64 bytes, bytes, a;
+selp.u64 a, @first_bytes, 0, leads;
+add.u64 bytes, bytes, a;
+mov.u64 at, 0;
+setp.eq.u32 q, lane, 0;
+@q atom.global.add.u64 at, [log], bytes;
 """
-    + _RESERVE
-    + """@p bra NEXT;
+"""Reserves ``bytes`` of the log, by one lane for its warp. The warp goes on to load records.
+
+The first chunk of a launch has the launch header before it."""
+
+_GIVEN: Final = """setp.ne.u32 p, here, 0;
+@p bra STORES;
+mov.b64 {low, high}, at;
+shfl.sync.idx.b32 low, low, 0, 31, -1;
+shfl.sync.idx.b32 high, high, 0, 31, -1;
+mov.b64 at, {low, high};
+add.u64 a, at, bytes;
+setp.gt.u64 p, a, room;
+@p bra NEXT;
 add.u64 to, log, at;
-@q st.global.v4.u32 [to+@data], {graph, replay, number, start};
-mov.u32 v0, 0;
-@q st.global.v4.u32 [to+@second], {t, total, header, v0};
-add.u64 to, to, @behind;
+add.u64 to, to, @data;
+setp.eq.u32 q, lane, 0;
+not.pred p, leads;
+@p bra CHUNK;
+mov.u32 t, 0;
+mov.u32 w, @launch_units;
+@q st.global.v4.u32 [to], {graph, replay, number, @head};
+@q st.global.v4.u32 [to+16], {t, w, t, t};
+mul.wide.u32 a, lane, 16;
+add.u64 a, to, a;
+setp.lt.u32 p, lane, @launch_units;
+@p st.global.v4.u32 [a+@chunk_bytes], {v0, v1, v2, v3};
+add.u64 to, to, @first_bytes;
+setp.eq.u32 p, some, 0;
+@p bra DONE;
+CHUNK:
+mov.u32 t, 0;
+@q st.global.v4.u32 [to], {graph, replay, number, start};
+@q st.global.v4.u32 [to+16], {some, total, header, t};
+add.u64 to, to, @chunk_bytes;
 mul.wide.u32 a, lane, header;
 add.u64 a, to, a;
-add.u64 to, to, b;
+add.u64 to, to, heads;
 """
-)
-_HEADER: Final = """@active ld.global.v4.u32 {{v0, v1, v2, v3}}, [from+{at}];
-@active st.global.v4.u32 [a+{at}], {{v0, v1, v2, v3}};
-"""
-_REST: Final = """@rows bra RECORDS;
-"""
-_RECORDS: Final = """RECORDS:
-mov.u32 here, 0;
-MOVE:
-setp.ge.u32 p, here, total;
-@p bra MOVED;
-add.u32 unit, here, lane;
-mov.u32 j, 0;
-"""
+"""Finds out where the warp has room, and writes what comes before its headers and records there."""
+
+
+def _moved_headers() -> str:
+    """Return stores of the slots' headers to the log; here they are empty from then on."""
+    half = abi.DENSE_HEADER_BYTES // UNIT
+    stores = []
+    for each in range(abi.SLOT_HEADER_BYTES // UNIT):
+        where = "active" if each < half else "r"
+        stores += [
+            f"@{where} st.global.v4.u32 [a+{UNIT * each}], {{{_row('s', each)}}};",
+            f"@{where} st.global.v4.u32 [from+{UNIT * each}], {{t, t, t, t}};",
+        ]
+    return "\n".join([*stores, ""])
+
+
 _SEARCH: Final = """add.u32 t, j, {less};
 shfl.sync.idx.b32 w, upto, t, 31, -1;
 setp.le.u32 p, w, unit;
 @p add.u32 j, j, {s};
 """
-_ENDING: Final = """shfl.sync.idx.b32 w, before, j, 31, -1;
-setp.lt.u32 q, unit, total;
+_PLACE: Final = """shfl.sync.idx.b32 w, before, j, 31, -1;
+setp.lt.u32 moves{k}, unit, total;
 sub.u32 m, unit, w;
 add.u32 i, start, j;
 mul.wide.u32 a, i, pitch;
@@ -289,57 +360,74 @@ add.u64 a, a, first;
 cvt.u64.u32 b, header;
 add.u64 a, a, b;
 mul.wide.u32 b, m, 16;
-add.u64 a, a, b;
-max.u32 t, together, 1;
-div.u32 g, i, t;
-mul.lo.u32 w, g, t;
-sub.u32 w, i, w;
-mul.lo.u32 m, m, t;
-add.u32 m, m, w;
+add.u64 from{k}, a, b;
+not.pred p, rows;
+@p bra PLACED{k};
+shr.u32 g, i, shift;
+sub.u32 w, together, 1;
+and.b32 w, w, i;
+mad.lo.u32 m, m, together, w;
 sub.u32 w, size, header;
-mul.lo.u32 w, w, t;
+mul.lo.u32 w, w, together;
 mul.wide.u32 b, g, w;
 add.u64 b, b, row;
-cvt.u64.u32 bytes, m;
-shl.b64 bytes, bytes, 4;
-add.u64 b, b, bytes;
-selp.u64 a, b, a, rows;
-mul.wide.u32 b, unit, 16;
-add.u64 b, b, to;
-@q ld.global.v4.u32 {v0, v1, v2, v3}, [a];
-@q st.global.v4.u32 [b], {v0, v1, v2, v3};
-add.u32 here, here, 32;
-bra MOVE;
-MOVED:
-bar.warp.sync -1;
-mov.u32 t, 0;
-@active st.global.v4.u32 [from], {t, t, t, t};
-@active st.global.v4.u32 [from+16], {t, t, t, t};
-@rows bra NEXT;
-@active st.global.v4.u32 [from+32], {t, t, t, t};
-@active st.global.v4.u32 [from+48], {t, t, t, t};
-NEXT:
+mul.wide.u32 a, m, 16;
+add.u64 from{k}, b, a;
+PLACED{k}:
+mul.wide.u32 to{k}, unit, 16;
+"""
+
+
+def _moved_records() -> str:
+    """Return the loop that moves records: each lane some units of 16 bytes at a time.
+
+    The first of them are loaded before the warp knows where it has room.
+    """
+    halves = (16, 8, 4, 2, 1)
+    each = range(_AHEAD)
+    places = [
+        f"add.u32 unit, here, {_WARP * k};\nsetp.ge.u32 p, unit, total;\n@p bra LOADS;\n"
+        "add.u32 unit, unit, lane;\nmov.u32 j, 0;\n"
+        + "".join(_SEARCH.format(s=half, less=half - 1) for half in halves)
+        + _PLACE.format(k=k)
+        for k in each
+    ]
+    return "".join(
+        [
+            "mov.u32 here, 0;\nMOVE:\n",
+            *(f"setp.lt.u32 moves{k}, total, total;\n" for k in each),
+            *places,
+            "LOADS:\n",
+            *(f"@moves{k} ld.global.v4.u32 {{{_row('c', k)}}}, [from{k}];\n" for k in each),
+            _GIVEN,
+            _moved_headers(),
+            "STORES:\n",
+            *(
+                f"@moves{k} add.u64 b, to, to{k};\n@moves{k} st.global.v4.u32 [b], {{{_row('c', k)}}};\n"
+                for k in each
+            ),
+            f"add.u32 here, here, {_WARP * _AHEAD};\n",
+            "setp.lt.u32 p, here, total;\n@p bra MOVE;\n",
+        ]
+    )
+
+
+_END: Final = """NEXT:
 mov.u32 t, %nctaid.x;
 add.u32 chunk, chunk, t;
 bra SOME;
 
 DONE:
-bar.warp.sync -1;
-mov.u32 x, %nctaid.x;
-mov.u32 y, %nctaid.y;
-mul.lo.u32 w, x, y;
-sub.u32 w, w, 1;
-mov.u32 t, 0;
-setp.eq.u32 q, lane, 0;
-@q atom.global.inc.u32 t, [control+@done], w;
-shfl.sync.idx.b32 t, t, 0, 31, -1;
-setp.ne.u32 p, t, w;
+shfl.sync.idx.b32 t, ticket, 0, 31, -1;
+setp.ne.u32 p, t, warps_of_node;
 @p bra OUT;
+setp.eq.u32 q, lane, 0;
 setp.ne.and.u64 q, log, 0, q;
 add.u32 replay, replay, 1;
 @q st.global.u32 [control+@replays], replay;
 mov.u32 i, 0;
 mov.u32 t, 0;
+mov.u32 y, %nctaid.y;
 AGAIN:
 setp.ge.u32 p, i, y;
 @p bra OUT;
@@ -355,21 +443,19 @@ OUT:
 ret;
 }
 """
+"""The warp that counted itself last resets what the others had all read before they counted."""
 
 
 def code() -> str:
     """Return the kernel in PTX."""
-    halves = (1, 2, 4, 8, 16)
     text = (
-        _CODE
-        + "".join(_SCAN.format(d=each) for each in halves)
-        + _MOVE
-        + "".join(_HEADER.format(at=each) for each in (0, 16))
-        + _REST
-        + "".join(_HEADER.format(at=each) for each in (32, 48))
-        + _RECORDS
-        + "".join(_SEARCH.format(s=each, less=each - 1) for each in halves[::-1])
-        + _ENDING
+        _BEGIN
+        + _slot_headers()
+        + _COUNTS
+        + "".join(_SCAN.format(d=each) for each in (1, 2, 4, 8, 16))
+        + _ASKED
+        + _moved_records()
+        + _END
     )
     for name in sorted(_NAMES, key=len, reverse=True):
         text = text.replace(f"@{name}", str(_NAMES[name]))

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 BEGIN_ASSEMBLY = "// begin inline asm"
-_END_ASSEMBLY = "// end inline asm"
+END_ASSEMBLY = "// end inline asm"
 """The comments that LLVM writes around inline assembly, the user's and Triton's own alike."""
 
 
@@ -106,7 +106,7 @@ def in_assembly(parts: Iterable[Statement]) -> list[bool]:
     for part in parts:
         inside = inside or mark_of(part) == BEGIN_ASSEMBLY
         found.append(inside)
-        inside = inside and mark_of(part) != _END_ASSEMBLY
+        inside = inside and mark_of(part) != END_ASSEMBLY
     return found
 
 

@@ -55,6 +55,7 @@ def _counted(offset: int, register: str) -> str:
 
 
 INIT_MARK = "// ikp.init"
+SLOT_MARK = "// ikp.slot"
 SPEC_MARK = "// ikp.spec"
 SCHEDULE_MARK = "// ikp.schedule"
 FINISH_MARK = "// ikp.finish"
@@ -67,7 +68,8 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
 
     The block's first line repeats them for Triton's pass ``entry``, which moves the block to the
     kernel's entry; the second has the spec, from which that pass makes ``finish``. The third lets
-    the pass ``schedule`` place the kernel's records.
+    the pass ``schedule`` place the kernel's records. What is behind the mark of the slot needs not
+    be at the entry: that pass moves it behind the kernel's first loads.
     """
     lines = [
         f"{INIT_MARK} $1 $2",
@@ -75,6 +77,8 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
         *([SCHEDULE_MARK] if spec.schedule else []),
         ".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim;",
         *declarations(counters),
+        _ANCHOR,
+        SLOT_MARK,
         "{",
         _PLACE,
         _CHOSEN if spec.select else _EVERY,
@@ -124,19 +128,24 @@ _HEADER = abi.SLOT_HEADER_BYTES
 _MANY = 0xFFFFFFFF  # the value of a product beyond 32 bits: more than a segment has bytes
 
 
-# Which warp this is: ``warp`` of ``warps`` in ``block``; ``layer`` blocks have one z. The anchor is
-# read first: ptxas moves nothing across a clock read, so it can mix the rest into the prologue.
+# The anchor is read first: ptxas moves nothing across a clock read, so it can mix the rest into the
+# kernel's own first instructions.
+_ANCHOR = """.reg .u64 ikp_ns, ikp_clk;
+mov.u64 ikp_ns, %globaltimer; mov.u64 ikp_clk, %clock64;"""
+
+# Which warp this is: ``warp`` of ``warps`` in ``block``; ``layer`` blocks have one z.
 _PLACE = f""".reg .u32 gx, gy, gz, bx, by, bz, block, layer, thread, warp, warps;
-.reg .u32 rank, row, rows, slot, slots, bytes, low, grid, sm, part, t, u;
-.reg .u64 a, ns, clk;
+.reg .u32 rank, row, rows, slot, slots, bytes, low, grid, sm, launches, t, u;
+.reg .u64 a;
 .reg .pred ok, first;
-mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;
 mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
 mov.u32 bx, %ntid.x; mov.u32 by, %ntid.y; mov.u32 bz, %ntid.z;
 mov.u32 t, %ctaid.z; mov.u32 u, %ctaid.y; mad.lo.u32 block, t, gy, u;
 mov.u32 u, %ctaid.x; mad.lo.u32 block, block, gx, u;
 mov.u32 t, %tid.z; mov.u32 u, %tid.y; mad.lo.u32 thread, t, by, u;
 mov.u32 u, %tid.x; mad.lo.u32 thread, thread, bx, u;
+or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
+@first ld.global.u32 launches, [$1+{_LAUNCH["launches"]}];
 mul.lo.u32 warps, bx, by; mul.lo.u32 warps, warps, bz;
 add.u32 warps, warps, 31; shr.u32 warps, warps, 5;
 shr.u32 warp, thread, 5;
@@ -150,10 +159,10 @@ mul.lo.u32 t, gz, warps; mul.wide.u32 a, layer, t;
 min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;"""
 
 _CHOSEN = f"""{{
-.reg .u32 mask, from, step, most, last, blocks;
+.reg .u32 mask, from, step, most, last, blocks; .reg .pred p;
 mov.u32 mask, 0; mov.u32 from, 0; mov.u32 step, 1; mov.u32 most, 1;
-setp.ne.u32 first, $2, 0;
-@first ld.global.v4.b32 {{mask, from, step, most}}, [$1+{_LAUNCH["warps"]}];
+setp.ne.u32 p, $2, 0;
+@p ld.global.v4.b32 {{mask, from, step, most}}, [$1+{_LAUNCH["warps"]}];
 sub.u32 t, 32, warps; mov.u32 u, {_MANY}; shr.u32 u, u, t; and.b32 mask, mask, u;
 popc.b32 rows, mask; max.u32 rows, rows, 1;
 mov.u32 u, 1; shl.b32 u, u, warp; and.b32 t, mask, u; setp.ne.and.u32 ok, t, 0, ok;
@@ -195,7 +204,7 @@ def _launch_header(spec: Spec, language: Language) -> str:
         Origin.WARPS: "warps",
         Origin.SLOT_BYTES: "bytes",
         Origin.GRID_ID: "grid",
-        Origin.LAUNCHES: "t",
+        Origin.LAUNCHES: "launches",
         "clock": int(spec.clock),
         "overflow": int(spec.overflow),
         "language": int(language),
@@ -203,9 +212,7 @@ def _launch_header(spec: Spec, language: Language) -> str:
     }
     stores = launch_header_stores(given)
     return f"""mov.u64 a, %gridid; cvt.u32.u64 grid, a;
-or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
-mov.b64 a, {{low, ikp_high}};
-@first ld.global.u32 t, [a+{_LAUNCH["launches"]}]; add.u32 t, t, 1;
+mov.b64 a, {{low, ikp_high}}; @first add.u32 launches, launches, 1;
 {stores}"""
 
 
@@ -221,4 +228,4 @@ mov.u32 u, 0;
 @ok st.global.v4.b32 [a+{_SLOT["finish_ns"]}], {{u, u, u, u}};
 @ok st.global.v4.b32 [a+{_SLOT["sm"]}], {{sm, grid, {int(SlotState.RUNNING)}, u}};
 @ok st.global.b32 [a+{_SLOT["attempted"]}], u;
-@ok st.global.v2.b64 [a+{_SLOT["init_ns"]}], {{ns, clk}};"""
+@ok st.global.v2.b64 [a+{_SLOT["init_ns"]}], {{ikp_ns, ikp_clk}};"""

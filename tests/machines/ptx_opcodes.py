@@ -289,7 +289,7 @@ def _make_ld(i: Instruction, program: Program) -> Step:
         index = program.params[i.operands[1].strip("[] ")]
         write = _writer(i.operands[0], _bits(i.types[-1]))
         return lambda thread: write(thread, thread.read_param(index))
-    parts, size = _vector(i.types, i.operands[0])
+    parts, size = _vector([each for each in i.types if each != "volatile"], i.operands[0])
     address = _address(i.operands[1])
     writers = [_writer(part, 8 * size) for part in parts]
 

@@ -6,6 +6,9 @@ not set. At the entry every warp of the block gets its slot. With ``finish`` at 
 are always exact and clocks have their second anchor. That holds in kernels that return early, in
 worker warps, and where the user never calls ``ikp.finish``. An explicit one is taken out.
 
+Only its clocks are read there. Which slot a warp has, and the headers, are code behind the kernel's
+first loads, where the warp would wait for memory anyway (``_behind_loads``).
+
 Totals are declared at the entry, and written at the exits: by then all regions are known.
 
 Only kernels that ``ikp.init`` marked are touched; for functions that they call, see
@@ -20,20 +23,28 @@ from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.ptx.instructions import (
     BEGIN_ASSEMBLY,
+    END_ASSEMBLY,
+    PtxInstruction,
     Statement,
     StatementKind,
+    in_assembly,
     joined,
     mark_of,
+    names,
     parse,
     statements,
     without_counted_lines,
 )
 from ikp.targets.ptx import END_MARK
-from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
+from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SLOT_MARK, SPEC_MARK, finish_block
 from ikp.targets.ptx_totals import declarations, used
 
 _MARK = re.compile(rf"{INIT_MARK} (\S+) (\S+)")
 _DECLARED = (".reg", ".local", ".shared", ".pragma")
+_LOADS = ("ld.global",)
+_CONSTANTS = ("ld.param", "ld.const")
+_ORDERED = re.compile(r"\.(?:acquire|relaxed|volatile|mmio)")
+_CLOCKS = re.compile(r"%(?:clock|globaltimer)")
 _BEFORE_CODE = (StatementKind.SPACE, StatementKind.LOCATION, StatementKind.LABEL)
 
 
@@ -86,8 +97,66 @@ def _completed(body: list[Statement]) -> str:
     counters = used(joined(body))
     finish = own_line(body) + finish_block(_spec(init), counters)
     head = next(at for at, part in enumerate(rest) if at and not _is_head(part))
-    entry = [*_entry(init, mark[1], mark[2], body), *declarations(counters)]
-    return "".join([*_lines(joined(rest[:head]), *entry), before_exits(rest[head:], finish)])
+    *loads, text = _entry(init, mark[1], mark[2], body)
+    clocks, _, slot = text.partition(SLOT_MARK)
+    entry = _lines(joined(rest[:head]), *loads, clocks, *declarations(counters))
+    behind = head + _behind_loads(rest[head:])
+    kept = _lines(joined(rest[head:behind]), f"{own_line(body)}{SLOT_MARK}{slot}")
+    return "".join([*entry, *kept, before_exits(rest[behind:], finish)])
+
+
+def _behind_loads(code: list[Statement]) -> int:
+    """Return how many statements of a kernel's code come before the code for the warp's slot.
+
+    They are loads and arithmetic that run in a straight line, up to the last load that none of them
+    needs: the warp has its loads under way, and does not wait for any yet.
+    """
+    loaded = set[str]()
+    found = depth = 0
+    passed = False  # a load since the place that was found
+    targets = _targets(code)
+    for at, (part, inside) in enumerate(zip(code, in_assembly(code), strict=True)):
+        if part.kind is StatementKind.INSTRUCTION:
+            made = parse(part.code)
+            if made is None or not _may_come_first(made) or (made.reads | made.writes) & loaded:
+                break
+            if made.op.startswith(_LOADS):
+                loaded |= made.writes
+                passed = True
+        elif part.kind in (StatementKind.OPEN, StatementKind.CLOSE):
+            depth += 1 if part.kind is StatementKind.OPEN else -1
+        elif depth < 0 or not _is_note(part, targets):
+            break
+        if passed and depth == 0 and (not inside or mark_of(part) == END_ASSEMBLY):
+            found, passed = at + 1, False
+    return found
+
+
+def _targets(code: list[Statement]) -> frozenset[str]:
+    """Return the names in statements that may jump, and in tables of branches."""
+    kinds = (StatementKind.INSTRUCTION, StatementKind.DIRECTIVE, StatementKind.OTHER)
+    return frozenset[str]().union(*(names(part.code) for part in code if part.kind in kinds))
+
+
+def _is_note(part: Statement, targets: frozenset[str]) -> bool:
+    """Whether a statement is no code, and none of ikp's marks; a label, if no code names it."""
+    if part.kind is StatementKind.LABEL:
+        return part.code.rstrip(" :") not in targets
+    silent = part.kind in (StatementKind.SPACE, StatementKind.LOCATION, StatementKind.COMMENT)
+    declares = part.kind is StatementKind.DIRECTIVE and part.code.startswith(".reg")
+    return declares or (silent and not mark_of(part).startswith("// ikp."))
+
+
+def _may_come_first(made: PtxInstruction) -> bool:
+    """Whether the code for the warp's slot may come behind an instruction: a load or arithmetic.
+
+    Loads that order others, and clocks that the kernel itself reads, keep that code before them.
+    """
+    if made.op.startswith("ld."):
+        return made.op.startswith(_LOADS + _CONSTANTS) and not _ORDERED.search(made.op)
+    return (made.is_quick or made.name in ("div", "rem")) and not _CLOCKS.search(
+        ",".join(made.operands)
+    )
 
 
 def _is_head(part: Statement) -> bool:

@@ -7,7 +7,8 @@ It is started twice: as it is, and under ``ikp run``. Both are asked for the sam
 one request at a time, and several. Then each is kept busy with streams, while ``ikp attach`` opens
 windows of the second. Printed are tokens a second of both, whether their tokens are equal; of each
 window, its tokens a second over those before and behind it, and its longest pause between two
-tokens; and what each process's trace of a window has.
+tokens; medians of these and of single steps, with how much the seconds without a window differ; and
+what each process's trace of a window has.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ PATIENCE_S = 300.0
 GRACE_S = 30.0
 WRITTEN_S, QUIET_S = 120.0, 15.0
 """The longest wait for traces, which other processes write, and for the next one."""
-SETTLES_S, ENDS_S = 1.0, 1.0
-"""What is not measured of a server that gets busy, and how long the end of a window takes."""
+SETTLES_S, ENDS_S, TURNS_S = 1.0, 1.0, 0.5
+"""What is not measured of a server that gets busy, how long the end of a window takes, and what is
+not measured before a window."""
 
 
 @dataclass(slots=True)
@@ -76,7 +78,8 @@ class Served:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
             for line in answer:
                 if line.startswith(b"data: {"):
-                    yield str(json.loads(line.removeprefix(b"data: "))["choices"][0]["text"])
+                    choices = json.loads(line.removeprefix(b"data: "))["choices"]
+                    yield from (str(each["text"]) for each in choices)  # of the last line, none
 
     def wait(self) -> None:
         """Wait until it answers.
@@ -182,6 +185,7 @@ class Streams:
     prompts: list[str]
     tokens: int  # of each answer
     times: list[float] = field(default_factory=list)
+    steps: list[tuple[float, float]] = field(default_factory=list)  # and how long after the last
     answers: list[tuple[str, str]] = field(default_factory=list)  # prompts and texts
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -190,9 +194,14 @@ class Streams:
         number = first
         while not self.over.is_set():
             prompt, texts = self.prompts[number % len(self.prompts)], list[str]()
+            latest = 0.0
             for text in self.server.stream(prompt, self.tokens):
-                self.times.append(time.monotonic())
+                now = time.monotonic()
+                self.times.append(now)
+                if latest:
+                    self.steps.append((now, now - latest))
                 texts.append(text)
+                latest = now
             self.answers.append((prompt, "".join(texts)))
             number += step
 
@@ -213,6 +222,10 @@ class Streams:
     def rate(self, begin: float, end: float) -> float:
         """Return tokens a second in a time."""
         return sum(begin <= at < end for at in self.times) / (end - begin)
+
+    def step(self, begin: float, end: float) -> float:
+        """Return the median time from one token of an answer to its next, in seconds."""
+        return statistics.median(took for at, took in self.steps if begin <= at < end)
 
     def pause(self, begin: float, end: float) -> float:
         """Return the longest time without a token, in seconds, that ends in a time."""
@@ -245,20 +258,36 @@ def windowed(servers: tuple[Served, Served], asked: argparse.Namespace, prompts:
             attached.communicate()
             windows.append((opened, time.monotonic()))
             time.sleep(asked.behind)
+    compare(recorded, windows, asked.behind)
+    texts = dict(plain.answers)
+    same = sum(texts[prompt] == text for prompt, text in recorded.answers)
+    print(f"{same} of {len(recorded.answers)} streams equal", flush=True)
+
+
+def compare(recorded: Streams, windows: list[tuple[float, float]], beside: float) -> None:
+    """Print what a server did in its windows, over some seconds before and behind each."""
+    rates, steps, plainly = list[float](), list[float](), list[float]()
     for number, (opened, closed) in enumerate(windows, 1):
         ends = closed + ENDS_S  # what is recorded is copied, and handed on
-        before, behind = (opened - asked.behind, opened - 0.5), (ends, closed + asked.behind)
+        before, behind = (opened - beside + ENDS_S, opened - TURNS_S), (ends, closed + beside - TURNS_S)
         apart = statistics.mean([recorded.rate(*before), recorded.rate(*behind)])
         pauses = max(recorded.pause(*before), recorded.pause(*behind))
+        around = statistics.mean([recorded.step(*before), recorded.step(*behind)])
+        rates.append(recorded.rate(opened, closed) / apart)
+        steps.append(around / recorded.step(opened, closed))
+        plainly.append(recorded.rate(*behind) / recorded.rate(*before))
         print(
             f"window {number}: {recorded.rate(opened, closed) / apart:.3f} of the {apart:.0f} "
             f"tokens/s before and behind it, its end {recorded.rate(closed, ends) / apart:.3f}; "
             f"longest pause {recorded.pause(opened, closed):.3f} s, at its end "
             f"{recorded.pause(closed, ends):.3f}, before and behind {pauses:.3f}"
         )
-    texts = dict(plain.answers)
-    same = sum(texts[prompt] == text for prompt, text in recorded.answers)
-    print(f"{same} of {len(recorded.answers)} streams equal", flush=True)
+    for name, some in (
+        ("tokens/s in a window over those around it", rates),
+        ("steps/s, by the median step, likewise", steps),
+        ("tokens/s behind a window over those before it", plainly),
+    ):
+        print(f"{name}: {statistics.median(some):.3f} ({min(some):.3f} to {max(some):.3f})")
 
 
 def replays(path: Path) -> str:
@@ -298,9 +327,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("served"))
     parser.add_argument("command", nargs="+")
     asked = parser.parse_args()
-    if asked.behind <= ENDS_S:
+    if asked.behind < 2 * ENDS_S:
         parser.error(
-            f"--behind {asked.behind}: rates are taken from {ENDS_S} s behind a window on."
+            f"--behind {asked.behind}: rates are taken from {ENDS_S} s behind a window on, until "
+            f"{TURNS_S} s before the next; ask for {2 * ENDS_S} s at least."
         )
     asked.folder.mkdir(parents=True, exist_ok=True)
     prompts = [

@@ -27,6 +27,8 @@ class Handler(BaseHTTPRequestHandler):
                 made = json.dumps({"choices": [{"text": word}]})
                 self.wfile.write(f"data: {made}\\n\\n".encode())
                 self.wfile.flush()
+            usage = {"choices": [], "usage": {"completion_tokens": len(words)}}
+            self.wfile.write(f"data: {json.dumps(usage)}\\n\\n".encode())
             self.wfile.write(b"data: [DONE]\\n\\n")
             return
         time.sleep(0.05)
@@ -45,7 +47,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 def test_both_servers_are_asked_in_turn_and_their_texts_compared(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     few = ["--rounds", "1", "--prompts", "4", "--tokens", "3", "--at-once", "2", "--windows", "1"]
-    times = ["--window", "0.5", "--behind", "1.5", "--folder", str(tmp_path / "made")]
+    times = ["--window", "0.5", "--behind", "2.5", "--folder", str(tmp_path / "made")]
     command = [sys.executable, str(tmp_path / "server.py"), "{port}"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.served", *few, *times, "--", *command],
@@ -59,6 +61,8 @@ def test_both_servers_are_asked_in_turn_and_their_texts_compared(tmp_path: Path)
     assert done.stdout.count("4 of 4 equal, plain and plain again 4 of 4") == 3, done.stdout
     window = r"^window 1: [\d.]+ of the \d+ tokens/s before and behind it, its end [\d.]+; longest"
     assert re.search(window, done.stdout, re.MULTILINE), done.stdout
+    median = r"^(tokens|steps)/s.*: [\d.]+ \([\d.]+ to [\d.]+\)$"
+    assert len(re.findall(median, done.stdout, re.MULTILINE)) == 3, done.stdout
     same = re.search(r"^(\d+) of (\d+) streams equal", done.stdout, re.MULTILINE)
     assert same and same[1] == same[2], done.stdout
     ends = r"^exit codes by SIGTERM, of the plain one first: -15 after [\d.]+ s, -15 after [\d.]+"

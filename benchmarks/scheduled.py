@@ -3,10 +3,11 @@
     python -m benchmarks.scheduled [--launches 1000000] [--loops 40]
 
 A step is 100 launches of a Triton kernel with verbs. Of 200 steps one warms up and two are
-recorded, each cycle into a file of its own. Chunks of 20 unrecorded steps come in turns with chunks
-of the same launches without a session. Per kernel: the medians of both, and of their ratio; what
-the process and the GPU held after a tenth of all launches, at most since, and in the end; and how
-many launches were recorded.
+recorded, each cycle into a file of its own. Chunks of 20 unrecorded steps have one of the same
+launches without ``prof`` before or behind them, in turn. Per kernel: the medians of both, and of
+their ratio, with its quartiles; the same right behind a window, whose memory is given back
+meanwhile; what the process and the GPU held after a tenth of all launches, at most since, and in
+the end; and how many launches were recorded.
 """
 
 from __future__ import annotations
@@ -88,22 +89,29 @@ def run(launches: int, loops: int, folder: Path) -> None:
             prof.step()
 
         timed(CHUNK, plain)
-        done, pairs, memory = 0, list[tuple[float, float]](), list[tuple[float, float]]()
+        done, memory, pairs = 0, list[tuple[float, float]](), list[tuple[float, float]]()
+        behind = list[tuple[float, float]]()
         while done < launches:
             for at in range(0, SCHEDULE.cycle, CHUNK):
+                waits = at + CHUNK < SCHEDULE.wait
+                first = waits and (at // CHUNK + len(memory)) % 2
+                plainly = timed(CHUNK, plain) if first else 0.0
                 took = timed(CHUNK, step)
-                if at + CHUNK < SCHEDULE.wait and at % (5 * CHUNK) == 0:
-                    pairs.append((timed(CHUNK, plain), took))
+                if waits:
+                    some = pairs if at else behind
+                    some.append((plainly if first else timed(CHUNK, plain), took))
                 done += CHUNK * STEP
             memory.append(held())
     files = sum(each.stat().st_size for each in folder.iterdir())
-    plainly, outside = (statistics.median(each) for each in zip(*pairs, strict=True))
-    ratio = statistics.median(outside / plain for plain, outside in pairs)
     later = memory[len(memory) // 10 :]
-    print(
-        f"{done:9} launches, {loops} loops: {plainly:.2f} us plain, {outside:.2f} outside of "
-        f"windows, ratio {ratio:.4f} ({len(pairs)} pairs)"
-    )
+    print(f"{done:9} launches, {loops} loops")
+    for name, some in (("outside of windows", pairs), ("right behind one", behind)):
+        plainly, outside = (statistics.median(each) for each in zip(*some, strict=True))
+        low, ratio, high = statistics.quantiles([b / a for a, b in some], n=4)
+        print(
+            f"   {plainly:.2f} us plain, {outside:.2f} {name}, ratio {ratio:.4f} ({low:.4f} to "
+            f"{high:.4f}, {len(some)} pairs)"
+        )
     for name, some in zip(("host", "GPU"), zip(*later, strict=True), strict=True):
         print(f"   {name}: {some[0]:.0f} MiB, at most {max(some):.0f}, {some[-1]:.0f} in the end")
     print(f"   {sum(recorded)} launches of {len(recorded)} windows, {files / MIB:.0f} MiB of files")

@@ -180,8 +180,7 @@ class profile(Life):
     def buffer(
         self,
         label: str,
-        *,
-        size: int | None = None,
+        size: int | None = None,  # by name, as all below: without `*`, Python's call takes half
         regions: Mapping[int, str] | Sequence[str] | None = None,
         grid: Any = None,
         num_warps: int | None = None,
@@ -199,7 +198,7 @@ class profile(Life):
         records of an earlier one in the same buffer.
 
         Args:
-            label: name of the launch in the trace.
+            label: name of the launch in the trace. Pass all others by name.
             size: bytes, 224 to 2**31 - 16; None takes the session's ``buffer_size``. The kernel
                 divides it among its warps, for any grid.
             grid: blocks of the launch, one to three integers. Where no size is given, it and

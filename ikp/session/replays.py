@@ -20,13 +20,8 @@ import numpy as np
 
 from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.driver import cuda
-from ikp.driver.replay_kernel import (
-    CONTROL,
-    CONTROL_BYTES,
-    LOG_HEADER_BYTES,
-    UNIT,
-    ReplayKernel,
-)
+from ikp.driver.replay_code import CONTROL, CONTROL_BYTES, LOG_HEADER_BYTES, UNIT
+from ikp.driver.replay_kernel import ReplayKernel
 from ikp.errors import IkpError
 from ikp.session.copies import CopiedGraph, KeptReplays, LogCopy
 from ikp.session.current import Opening

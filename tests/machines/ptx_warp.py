@@ -1,25 +1,41 @@
-"""Warps in lockstep, on the CPU: for kernels whose threads exchange values, and branch as one."""
+"""Threads in lockstep, on the CPU: for kernels whose threads exchange values, and branch as one.
+
+Warps run in turns of random lengths. One of them stops early on until all others have ended, so
+that what these write may come between what it reads.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from tests.machines.ptx_machine import MAX_THREADS, WARP, Dim, Machine, _Thread
 from tests.machines.ptx_opcodes import Step, _reader, _register, _writer, compile_instruction
 from tests.machines.ptx_program import FaultError, Instruction, Program
 
 _NOTHING = {"bar", "membar"}
+_TURNS = (1, 10, 100, 1000)
+_HELD = 100
 
 
 def launch(machine: Machine, ptx: str, params: Sequence[int], grid: Dim, seed: int = 0) -> None:
-    """Run a kernel of blocks of one warp, each from start to end, in any order."""
+    """Run a kernel of blocks of one warp, in turns."""
     program = Program(ptx)
     code = [_compiled(each, program) for each in program.instructions]
-    order = list(range(grid[0] * grid[1] * grid[2]))
-    random.Random(seed).shuffle(order)
-    for block in order:
+    chance = random.Random(seed)
+    running = [
         _Warp(machine, params, grid, block).run(program.instructions, code)
+        for block in range(grid[0] * grid[1] * grid[2])
+    ]
+    held: Iterator[int] | None = running.pop(chance.randrange(len(running)))
+    _ = [*islice(held or (), chance.randrange(_HELD))]
+    while running or held:
+        if not running:
+            running, held = [held], None
+        turn = chance.choice(running)
+        if not any(True for _ in islice(turn, chance.choice(_TURNS))):
+            running.remove(turn)
     machine.memory.forget_writers()
 
 
@@ -34,9 +50,13 @@ class _Warp:
         self._machine = machine
         self._lanes = [_Thread(machine, params, grid, (WARP, 1, 1), block, n) for n in range(WARP)]
 
-    def run(self, instructions: Sequence[Instruction], code: Sequence[Step | None]) -> None:
+    def run(
+        self, instructions: Sequence[Instruction], code: Sequence[Step | None]
+    ) -> Iterator[int]:
+        """Execute an instruction before each value."""
         at = 0
         while at < len(code):
+            yield at
             step, instruction = code[at], instructions[at]
             if step is None:
                 self._together(instruction)

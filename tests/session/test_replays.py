@@ -16,8 +16,8 @@ import pytest
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Segment
-from ikp.driver import replay_kernel
-from ikp.driver.replay_kernel import CONTROL, CONTROL_BYTES, LOG_HEADER_BYTES
+from ikp.driver import replay_code
+from ikp.driver.replay_code import CONTROL, CONTROL_BYTES, LOG_HEADER_BYTES
 from ikp.session import copies
 from ikp.session.copies import Replayed
 from ikp.session.replays import CapturedGraph
@@ -74,7 +74,7 @@ class Device:
             if source is not None:
                 data[:] = source.data
         grid = (wide, len(self.sources), 1)
-        ptx_warp.launch(self.machine, replay_kernel.code(), [CONTROL_AT], grid, seed)
+        ptx_warp.launch(self.machine, replay_code.code(), [CONTROL_AT], grid, seed)
 
     @property
     def replays(self) -> int:
@@ -142,6 +142,16 @@ def test_each_replay_is_kept_as_it_was(layout: dict[str, Any]) -> None:
     assert [
         outcome(replayed.source(segment)).launches[0].replay for segment, replayed in launches
     ] == [f"CUDA graph 1, replay {replay}, node {node}" for replay in (0, 1) for node in (0, 1)]
+
+
+def test_no_warp_reads_what_the_last_one_resets() -> None:
+    device = Device([made([2])], most=100)
+    for seed in range(24):
+        device.replay([made([2])], seed=seed)
+    assert device.replays == 24
+    assert [each.where for _, each in device.kept()[0]] == [
+        f"CUDA graph 1, replay {number}, node 0" for number in range(24)
+    ]
 
 
 def test_headers_of_warps_without_a_slot_are_kept() -> None:
@@ -213,7 +223,7 @@ def test_a_graph_is_switched_off_and_still_says_how_many_replays_there_were() ->
     log = cast("Any", SimpleNamespace(address=LOG, room=ROOM))
     graph.keep(log, 7)
     words = control.numpy().view("<u4")
-    assert words[: CONTROL["done"] // 4].tolist() == [0, LOG >> 32, ROOM, 0, 0, 7]
+    assert words[: CONTROL["counted"] // 4].tolist() == [0, LOG >> 32, ROOM, 0, 0, 7]
     words[CONTROL["replays"] // 4] = 5
     graph.keep(None)
     assert words[:2].tolist() == [0, 0] and graph.replays() == 5 and graph.log is None
@@ -226,7 +236,7 @@ def test_a_graph_is_switched_off_and_still_says_how_many_replays_there_were() ->
 def test_chips_have_its_instructions(arch: str, tmp_path: Path) -> None:
     from tests.backends.sass import assemble
 
-    assert assemble(replay_kernel.code(), tmp_path, arch)
+    assert assemble(replay_code.code(), tmp_path, arch)
 
 
 def test_another_process_finds_the_same_in_a_copy_of_a_log() -> None:

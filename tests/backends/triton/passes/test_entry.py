@@ -155,3 +155,71 @@ def test_two_inits_are_refused() -> None:
     kernel.init()
     with pytest.raises(KernelError, match=r"ikp\.init is more than once"):
         complete(kernel.text())
+
+
+def loading(*lines: str, last: str = "") -> str:
+    """Return a completed kernel that runs some lines first, and records one instant behind them."""
+    kernel = Kernel()
+    kernel.add("ld.param.b64 %rd9, [k_param_0];", *lines)
+    kernel.lines.append(last)
+    kernel.init()
+    kernel.instant(1, "7")
+    return complete(kernel.text())
+
+
+LOADS = ("mov.u32 %r20, %tid.x;", "ld.global.b32 %r21, [%rd9+8];", "ld.global.b32 %r22, [%rd9];")
+
+
+def slot_is_behind(text: str, code: str) -> bool:
+    """Return whether a warp executes some code before it looks for its slot."""
+    clocks, loads, slot = text.index("%globaltimer"), text.index(code), text.index("// ikp.slot")
+    assert clocks < min(loads, slot)
+    return loads < slot
+
+
+def test_a_warp_looks_for_its_slot_once_its_loads_are_under_way() -> None:
+    text = loading(*LOADS, "add.u32 %r23, %r20, 1;", "add.u32 %r24, %r21, %r22;")
+    assert slot_is_behind(text, "ld.global.b32 %r22") and not slot_is_behind(text, "add.u32 %r23")
+    assert payloads(run(text)) == [[7]] * SLOTS
+
+
+@pytest.mark.parametrize("waits", ["add.u32 %r23, %r21, 1;", "mov.u32 %r21, 0;"])
+def test_the_slot_is_found_before_what_waits_for_a_load(waits: str) -> None:
+    text = loading(LOADS[0], LOADS[1], waits, LOADS[2])
+    assert slot_is_behind(text, LOADS[1]) and not slot_is_behind(text, LOADS[2])
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "st.global.b32 [%rd9], %r20;",
+        "bar.sync 0;",
+        "atom.global.add.u32 %r30, [%rd9], 1;",
+        "ld.acquire.gpu.global.u32 %r30, [%rd9];",
+        "ld.volatile.global.u32 %r30, [%rd9];",
+        "mov.u32 %r30, %clock;",
+        "mov.u64 %rd30, %globaltimer;",
+        "shfl.sync.idx.b32 %r30, %r20, 0, 31, -1;",
+        "@%p1 bra $L__there;",
+        "cp.async.wait_all;",
+        "// ikp.clock",
+    ],
+)
+def test_the_slot_is_found_before_what_orders_memory_or_reads_a_clock(stop: str) -> None:
+    text = loading(LOADS[0], LOADS[1], stop, LOADS[2], last="$L__there:")
+    assert slot_is_behind(text, LOADS[1]) and not slot_is_behind(text, LOADS[2])
+    assert not slot_is_behind(loading(stop, *LOADS, last="$L__there:"), LOADS[1])
+
+
+def test_the_slot_is_found_before_a_loop_and_behind_a_label_that_nothing_names() -> None:
+    label = "$L__here:"
+    back = ("setp.lt.u32 %p2, %r22, 0;", f"@%p2 bra {label[:-1]};")
+    assert slot_is_behind(loading(label, *LOADS), LOADS[2])
+    assert not slot_is_behind(loading(label, *LOADS, *back), LOADS[1])
+
+
+def test_the_slots_code_is_in_no_scope_and_no_assembly_of_another() -> None:
+    begin, end = "// begin inline asm", "// end inline asm"
+    text = loading(begin, "{", ".reg .u32 q;", LOADS[1], "mov.u32 q, 1;", "}", end)
+    assert text.index(end) < text.index("// ikp.slot")
+    assert payloads(run(text)) == [[7]] * SLOTS

@@ -77,9 +77,7 @@ def least(out, n, slots):
             value = value * 0.999 + 1.0
     tl.store(out + at, value)
     slot = (slots + at // 32 * 4).to(tl.int64, bitcast=True)
-    tl.inline_asm_elementwise(
-        STORE, "=r,l,r", [slot, began], dtype=tl.int32, is_pure=False, pack=1
-    )
+    tl.inline_asm_elementwise(STORE, "=r,l,r", [slot, began], dtype=tl.int32, is_pure=False, pack=1)
 
 
 def captured(out: torch.Tensor, n: int, buffers: list[Any], kernel: Any = work) -> Any:

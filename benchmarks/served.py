@@ -269,7 +269,8 @@ def compare(recorded: Streams, windows: list[tuple[float, float]], beside: float
     rates, steps, plainly = list[float](), list[float](), list[float]()
     for number, (opened, closed) in enumerate(windows, 1):
         ends = closed + ENDS_S  # what is recorded is copied, and handed on
-        before, behind = (opened - beside + ENDS_S, opened - TURNS_S), (ends, closed + beside - TURNS_S)
+        before = opened - beside + ENDS_S, opened - TURNS_S
+        behind = ends, closed + beside - TURNS_S
         apart = statistics.mean([recorded.rate(*before), recorded.rate(*behind)])
         pauses = max(recorded.pause(*before), recorded.pause(*behind))
         around = statistics.mean([recorded.step(*before), recorded.step(*behind)])

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from ikp.backends.patch_input import PatchInput
+from ikp.backends.patch_input import PatchInput, changes_code
 from ikp.children import behind, give_way, leave_behind
 from ikp.errors import IkpError
 
@@ -57,41 +57,43 @@ class PatchesAhead:
         """Whether kernels were noted, and no more came since for a while."""
         return bool(self._noted) and time.monotonic() > self._latest + QUIET_S
 
-    def go_on(self) -> None:
-        """Have what was noted patched; called by another thread than the launching ones.
+    def take(self) -> list[PatchInput]:
+        """Return kernels that were noted, once each; called by a thread that launches none.
 
-        Raises:
-            OSError: the process can't be started.
+        It imports what that needs. None is to be patched where the user wants no machine code to be
+        changed.
         """
+        found, size = list[PatchInput](), 0
+        if not changes_code():
+            self._noted.clear()
+            return found
         from ikp.probes import kept_patch
 
         kept_patch.prepare()  # the window's first launch is not to wait for that
-        found, size = list[PatchInput](), 0
         while self._noted and size < _LARGE:
             kernel = self._noted.pop(0)
             with suppress(IkpError, AttributeError, TypeError, ValueError):  # unloaded, or unknown
                 if (made := kernel()) is not None:
                     found.append(made)
                     size += len(made.code)
-        if found:
-            _send(found)
+        return found
 
+    @staticmethod
+    def send(kernels: list[PatchInput]) -> None:
+        """Start a process that patches kernels, and send it these.
 
-def _send(kernels: list[PatchInput]) -> None:
-    """Start the process, and send it kernels.
+        They lie in memory. A pipe would have this thread wait for the process while a window is to
+        open, and where that has died, a program that does not ignore SIGPIPE would end.
 
-    They lie in memory. A pipe would have this thread wait for the process while a window is to
-    open, and where that has died, a program that does not ignore SIGPIPE would end.
-
-    Raises:
-        OSError: it can't be started.
-    """
-    with os.fdopen(os.memfd_create("ikp"), "w+b") as sent:
-        pickle.dump(sys.path, sent)
-        pickle.dump(kernels, sent)
-        sent.seek(0)
-        command = [sys.executable, "-I", "-S", "-c", _CODE]
-        leave_behind(command, {0: sent.fileno()}, {**os.environ, "IKP_FOLLOW": "0"})
+        Raises:
+            OSError: it can't be started.
+        """
+        with os.fdopen(os.memfd_create("ikp"), "w+b") as sent:
+            pickle.dump(sys.path, sent)
+            pickle.dump(kernels, sent)
+            sent.seek(0)
+            command = [sys.executable, "-I", "-S", "-c", _CODE]
+            leave_behind(command, {0: sent.fileno()}, {**os.environ, "IKP_FOLLOW": "0"})
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,11 @@ from ikp.unedited.plan import Plan
 
 if TYPE_CHECKING:
     from ikp.probes.made_patch import Patch
+
+
+def changes_code() -> bool:
+    """Return whether the user lets machine code be changed: ``IKP_PATCH=0`` says no."""
+    return os.environ.get("IKP_PATCH") != "0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import threading
 import weakref
 from collections import Counter
@@ -365,7 +364,10 @@ def made(
         PatchError: it can't be patched, or is not to be.
         KernelError: the chosen code is not in it.
     """
-    if os.environ.get("IKP_PATCH") == "0":
+    # A program that records no launch never imports this.
+    from ikp.backends.patch_input import PatchInput, changes_code
+
+    if not changes_code():
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan, language = launch.plan, launch.language
     with in_words(name, shown):
@@ -374,9 +376,6 @@ def made(
             options |= {"block": block, "shared": shared, "select": grid.select}
             patched = _marked(code, name, ptx, assemble, options)
         else:
-            # A program that records no launch never imports this.
-            from ikp.backends.patch_input import PatchInput
-
             asked = PatchInput.of(
                 *(code, name, ptx, plan, language),
                 shared=shared,

@@ -89,9 +89,7 @@ def _row(prefix: str, row: int) -> str:
 def _launch_header() -> str:
     """Return loads of the launch header's rows, all before the first is waited for."""
     rows = sorted({_WORDS[each] // UNIT for each in _OF_LAUNCH.values()})
-    loads = [
-        f"ld.global.v4.u32 {{{_row('h', each)}}}, [segment+{UNIT * each}];" for each in rows
-    ]
+    loads = [f"ld.global.v4.u32 {{{_row('h', each)}}}, [segment+{UNIT * each}];" for each in rows]
     names = [f"mov.u32 {to}, h{_WORDS[of] // _WORD};" for to, of in _OF_LAUNCH.items()]
     return "\n".join([*loads, *names, ""])
 
@@ -400,7 +398,8 @@ def _moved_records() -> str:
             _moved_headers(),
             "STORES:\n",
             *(
-                f"@moves{k} add.u64 b, to, to{k};\n@moves{k} st.global.v4.u32 [b], {{{_row('c', k)}}};\n"
+                f"@moves{k} add.u64 b, to, to{k};\n"
+                f"@moves{k} st.global.v4.u32 [b], {{{_row('c', k)}}};\n"
                 for k in each
             ),
             f"add.u32 here, here, {WARP * _AHEAD};\n",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -29,7 +29,10 @@ class Patching(Protocol):
     def is_due(self) -> bool:
         """Whether there are kernels to patch now."""
 
-    def go_on(self) -> None:
+    def take(self) -> list[Any]:
+        """Return some of them, once each; import what that needs."""
+
+    def send(self, kernels: list[Any]) -> None:
         """Have them patched.
 
         Raises:

@@ -320,8 +320,10 @@ class Recording:
         """
         ahead = self.launcher.ahead
         if ahead is not None and ahead.is_due:
-            with importing, installed():
-                ahead.go_on()
+            with importing, installed():  # not while a process starts: forks and captures wait
+                kernels = ahead.take()
+            if kernels:
+                ahead.send(kernels)
 
     def open_window(self, number: int) -> None:
         """Open the session of a window, and record from now on.

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,8 @@ from ikp.backends.ahead import MOST, PatchesAhead
 from ikp.backends.patch_input import PatchInput
 from ikp.backends.patched import wanted
 from ikp.errors import PatchError
+from ikp.running._windows import importing
+from ikp.running.recording import Recording
 from ikp.unedited.plan import plan
 from tests.backends.driver.driving import ROOT, fake_driver
 from tests.sass.compiled import code
@@ -56,13 +58,15 @@ def test_what_a_window_asks_for_is_patched_before_it_opens(tmp_path: Path) -> No
     assert sum(said["recorded"].values()) == 4
 
 
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The names of kernels that each process was sent."""
-    found: list[list[str]] = []
-    monkeypatch.setattr(ahead, "_send", lambda each: found.append([one.name for one in each]))
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have kernels patched without a wait for others."""
     monkeypatch.setattr(ahead, "QUIET_S", 0.0)
-    return found
+
+
+def names(noted: PatchesAhead) -> list[str]:
+    """Return the names of the kernels that a process is sent next."""
+    return [each.name for each in noted.take()]
 
 
 def kernel(name: str) -> PatchInput:
@@ -73,38 +77,64 @@ def gone() -> PatchInput | None:
     raise PatchError("its module is gone.")
 
 
-def test_each_kernel_is_sent_once_and_what_is_gone_is_left_out(sent: list[list[str]]) -> None:
+def test_each_kernel_is_sent_once_and_what_is_gone_is_left_out() -> None:
     noted = PatchesAhead()
     assert not noted.is_due
     for key, each in enumerate((lambda: kernel("a"), gone, lambda: None, lambda: kernel("b"))):
         noted.note(key, each)
         noted.note(key, each)
     assert noted.is_due
-    noted.go_on()
+    assert names(noted) == ["a", "b"]
     noted.note(0, lambda: kernel("a"))
-    assert sent == [["a", "b"]] and not noted.is_due
+    assert not noted.is_due
 
 
-def test_a_process_is_sent_no_more_than_it_can_hold(
-    sent: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_is_sent_no_more_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_LARGE", 10)
     noted = PatchesAhead()
     for name in "abcde":
         noted.note(name, lambda name=name: kernel(name))
+    sent = []
     while noted.is_due:
-        noted.go_on()
+        sent.append(names(noted))
     assert sent == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_the_number_of_kernels_is_bounded(sent: list[list[str]]) -> None:
-    noted = PatchesAhead()
+def test_the_number_of_kernels_is_bounded() -> None:
+    noted, sent = PatchesAhead(), list[str]()
     for number in range(2 * MOST):
         noted.note(number, lambda number=number: kernel(str(number)))
         if number % 100 == 0:
-            noted.go_on()
-    noted.go_on()
-    assert sum(map(len, sent)) == MOST
+            sent += names(noted)
+    assert len(sent + names(noted)) == MOST
+
+
+def test_nothing_is_patched_ahead_where_no_machine_code_is_to_be_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted = PatchesAhead()
+    noted.note(0, lambda: kernel("a"))
+    monkeypatch.setenv("IKP_PATCH", "0")
+    assert noted.take() == [] and not noted.is_due
+
+
+def test_no_fork_and_no_capture_waits_while_the_process_starts() -> None:
+    """Both wait for ``importing``, which the thread of windows holds as it imports."""
+    held: list[tuple[str, bool]] = []
+
+    class Ahead:
+        is_due = True
+
+        def take(self) -> list[str]:
+            held.append(("take", importing.locked()))
+            return ["kernel"]
+
+        def send(self, kernels: list[str]) -> None:
+            held.append((kernels[0], importing.locked()))
+
+    launcher: Any = types.SimpleNamespace(ahead=Ahead())
+    Recording(cast("Any", None), launcher).patch_ahead()
+    assert held == [("take", True), ("kernel", False)]
 
 
 def test_a_process_that_dies_does_not_end_the_program() -> None:
@@ -114,7 +144,7 @@ def test_a_process_that_dies_does_not_end_the_program() -> None:
         "from ikp.backends.patch_input import PatchInput; "
         "signal.signal(signal.SIGPIPE, signal.SIG_DFL); "
         "ahead._CODE = 'import os; os._exit(1)'; "
-        "ahead._send([PatchInput(bytes(1 << 20), 'k', {})]); print('goes on')"
+        "ahead.PatchesAhead.send([PatchInput(bytes(1 << 20), 'k', {})]); print('goes on')"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

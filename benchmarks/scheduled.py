@@ -103,8 +103,17 @@ def run(launches: int, loops: int, folder: Path) -> None:
                 done += CHUNK * STEP
             memory.append(held())
     files = sum(each.stat().st_size for each in folder.iterdir())
-    later = memory[len(memory) // 10 :]
     print(f"{done:9} launches, {loops} loops")
+    report(pairs, behind, memory[len(memory) // 10 :])
+    print(f"   {sum(recorded)} launches of {len(recorded)} windows, {files / MIB:.0f} MiB of files")
+
+
+def report(
+    pairs: list[tuple[float, float]],
+    behind: list[tuple[float, float]],
+    later: list[tuple[float, float]],
+) -> None:
+    """Print lines on times, plain and with a session, and on memory of host and GPU."""
     for name, some in (("outside of windows", pairs), ("right behind one", behind)):
         plainly, outside = (statistics.median(each) for each in zip(*some, strict=True))
         low, ratio, high = statistics.quantiles([b / a for a, b in some], n=4)
@@ -114,7 +123,6 @@ def run(launches: int, loops: int, folder: Path) -> None:
         )
     for name, some in zip(("host", "GPU"), zip(*later, strict=True), strict=True):
         print(f"   {name}: {some[0]:.0f} MiB, at most {max(some):.0f}, {some[-1]:.0f} in the end")
-    print(f"   {sum(recorded)} launches of {len(recorded)} windows, {files / MIB:.0f} MiB of files")
 
 
 def main() -> None:

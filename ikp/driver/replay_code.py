@@ -57,11 +57,11 @@ _NAMES: Final = {
     "counting_word": _WORDS["launches"] // _WORD % 4,
 }
 _OF_LAUNCH: Final = {
-    **{"launched": "launches", "x": "grid_x", "y": "grid_y", "z": "grid_z"},
-    **{"warps": "warps_per_block", "size": "slot_bytes", "clock": "clock", "mode": "overflow"},
-    **{"options": "options", "chosen": "warps", "begin": "first_block", "step": "block_step"},
-    **{"count": "block_count", "together": "together", "margin": "margin"},
-}
+    "launched": "launches", "x": "grid_x", "y": "grid_y", "z": "grid_z",
+    "warps": "warps_per_block", "size": "slot_bytes", "clock": "clock", "mode": "overflow",
+    "options": "options", "chosen": "warps", "begin": "first_block", "step": "block_step",
+    "count": "block_count", "together": "together", "margin": "margin",
+}  # fmt: skip
 """Registers, and the fields of the launch header that they hold."""
 _AHEAD: Final = 4
 """How many units a lane has under way at a time."""

@@ -21,7 +21,7 @@ from typing import Any
 import ikp
 from ikp import registry
 from ikp.core.segment import Segment
-from ikp.session import harvest, recorder, service
+from ikp.session import harvest, recorded_segments, service
 from ikp.session.service import DeviceService
 from ikp.session.stock import StockPace
 from ikp.session.storage import HostStorage
@@ -63,8 +63,8 @@ def set_up() -> DeviceService:
     registry.load = lambda group, name: Backend() if name == "model" else load(group, name)
     service.storage_of = lambda *_: Memory()
     made = DeviceService("cuda:0")
-    recorder.service_of = lambda _: made
-    recorder.clock_of = lambda _: None
+    recorded_segments.service_of = lambda _: made
+    recorded_segments.clock_of = lambda _: None
     harvest.default_stream = lambda _: (None, 0)
     return made
 

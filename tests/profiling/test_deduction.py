@@ -14,7 +14,7 @@ from ikp.core.overhead import Figure, Overhead
 from ikp.edit.deduct import DEDUCTED
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.profiling import _life as ended
-from ikp.session import recorder, wishes
+from ikp.session import recorded_segments, recorder, wishes
 from ikp.session.service import Here
 from ikp.session.storage import HostStorage
 from tests.host import Host, work
@@ -28,7 +28,7 @@ def gpu(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     """Let the tests' memory pass for a GPU's."""
     monkeypatch.setattr(wishes, "checked_device", lambda _: _Gpu())
     monkeypatch.setattr(recorder, "device_facts", lambda _: ("CPU", 0.0))
-    monkeypatch.setattr(recorder, "service_of", lambda _: Here(HostStorage()))
+    monkeypatch.setattr(recorded_segments, "service_of", lambda _: Here(HostStorage()))
     return host
 
 

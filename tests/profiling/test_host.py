@@ -14,7 +14,7 @@ from ikp.core.trace import Trace
 from ikp.errors import IkpWarning, UsageError
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.profiling.torch_profiler import HostRecording
-from ikp.session import recorder
+from ikp.session import recorded_segments
 from tests.kernels.relay import relay
 from tests.trace_processor.query import columns
 from tests.trace_processor.server import open_trace
@@ -138,7 +138,7 @@ def test_a_kernel_that_does_not_end_is_not_waited_for(
 ) -> None:
     stop = HostRecording.stop
     stopped: list[HostRecording] = []
-    monkeypatch.setattr(recorder, "ended_or_failed", lambda *_: (False, {}))
+    monkeypatch.setattr(recorded_segments, "ended_or_failed", lambda *_: (False, {}))
     monkeypatch.setattr(HostRecording, "stop", stopped.append)
     prof = ikp.profile(tmp_path / "x.pftrace", host=True).start()
     prof.patience_s = 0.1  # as a signal that ends the process sets it

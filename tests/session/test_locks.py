@@ -17,9 +17,10 @@ import pytest
 
 import ikp
 from ikp.errors import IkpError
-from ikp.session import harvest, memory, recorder
+from ikp.session import harvest, memory, recorded_segments, recorder
 from ikp.session.harvest import Harvest
-from ikp.session.recorder import Recording, _Place
+from ikp.session.recorded_segments import DevicePlace
+from ikp.session.recorder import Recording
 from ikp.session.service import Each, Here
 from ikp.session.storage import HostStorage
 from tests.host import Host, work
@@ -91,7 +92,7 @@ _CONTAINERS: dict[type, type] = {list: Listed, deque: Queued, dict: Keyed}
 OF_HARVEST = ("_waiting", "_unread", "_kept", "_made", "_attempted", "crowded", "_group", "_paused")
 OF_HARVEST += ("sizes", "_roomy", "_watched", "_short")
 OF_RECORDING = ("_taken", "_places", "_logs")
-OF_ITS_LOCK = ((Recording, "_found"), (Recording, "_keep"), (_Place, "step"))
+OF_ITS_LOCK = ((Recording, "_found"), (Recording, "_keep"), (DevicePlace, "step"))
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ def test_a_session_changes_what_threads_share_under_its_locks(
             recording.wishes.replays = 1
             recording._keep_replays(SimpleNamespace(device=kept.data.device, segments=[]), new=True)
             recording._logs.clear()
-            with locked_calls(recording, changes, (recorder, "is_here")):
+            with locked_calls(recording, changes, (recorded_segments, "is_here")):
                 recording.snapshot({})
     del kept
     assert changes.without == set()

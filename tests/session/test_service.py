@@ -19,7 +19,7 @@ import ikp
 from ikp.core import abi
 from ikp.core.segment import WORDS_AT, SegmentRows, Selection
 from ikp.errors import BufferError, PatchError
-from ikp.session import arena, harvest, recorder, service
+from ikp.session import arena, harvest, recorded_segments, service
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.device import Device
 from ikp.session.handed import is_made_ahead
@@ -374,7 +374,7 @@ def test_a_choice_of_warps_is_written_ahead_too(beside: DeviceService, storage: 
 def gpu(host: Host, storage: Reused, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceService]:
     """Let the host's memory be a GPU's: used by a thread of its own, again and again."""
     made = DeviceService("cpu")
-    monkeypatch.setattr(recorder, "service_of", lambda _: made)
+    monkeypatch.setattr(recorded_segments, "service_of", lambda _: made)
     monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * SIZE)
     monkeypatch.setattr(arena, "CHUNK_BYTES", 8 * SIZE)
     yield made

@@ -11,6 +11,7 @@ from ikp.backends.driver._hook import DriverObject, HandleKind
 from ikp.backends.driver._seen_kernels import SeenKernel
 from ikp.backends.labels import Labels
 from ikp.backends.triton.unedited import _launching as launching
+from ikp.backends.triton.unedited import _reasons as reasons
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.unedited.plan import BEST, plan
 
@@ -28,7 +29,7 @@ def test_a_launch_that_a_graph_captures_is_recorded_and_torch_is_not_asked(
     def asked() -> bool:
         raise AssertionError("torch was asked inside the program's launch")
 
-    monkeypatch.setattr(launching, "_capturing", asked)
+    monkeypatch.setattr(launching, "is_capturing", asked)
     session: Any = SimpleNamespace(held=0)
     launcher = Everything(plan("kernel", level=level), lambda: session)
     kernel: Any = SeenKernel("adds", FUNCTION, MODULE, Labels())
@@ -44,14 +45,14 @@ def test_all_launches_of_a_kernel_in_one_capture_are_one() -> None:
     woken: list[int] = []
     launcher.wakers.append(lambda: woken.append(launcher.epoch))
     assert [launcher.chosen(kernel, 0) for _ in range(3)] == [session, session, None]
-    assert launcher.over(kernel) == launching.NOT_CHOSEN
+    assert launcher.over(kernel) == reasons.NOT_CHOSEN
     launcher.capture_begins()
     assert woken == [1] and launcher.over(kernel) is None
     captures = [5, 5, 5, 6, 0, 7, 7]
     chosen = [launcher.chosen(kernel, each) is session for each in captures]
     assert chosen == [True, True, True, True, False, False, False]
     launcher.capture_ends()
-    assert launcher.over(kernel) == launching.NOT_CHOSEN
+    assert launcher.over(kernel) == reasons.NOT_CHOSEN
 
 
 def test_captured_launches_alone_get_buffers_while_no_window_is_open() -> None:

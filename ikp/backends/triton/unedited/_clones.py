@@ -35,8 +35,10 @@ from ikp.backends.triton.unedited._rewrite import (
     records_itself,
     rewrite,
 )
-from ikp.errors import KernelError
+from ikp.backends.triton.unedited._special import Special, full_name
+from ikp.errors import IkpError, KernelError
 from ikp.probing import Untyped
+from ikp.signals import deferred, pass_on
 from ikp.unedited.plan import Plan
 
 _Kind = TypeVar("_Kind")
@@ -327,3 +329,43 @@ def _enclosed(tree: ast.Module, names: list[str]) -> ast.Module:
     outer = ast.parse(f"def {name}({', '.join(names)}):\n return {name}")
     outer.body[0].body.insert(0, function)  # type: ignore[attr-defined]
     return outer
+
+
+_TRITON_WARPS = 4
+"""Warps of a block where a launch names no number; Triton's interpreter has one."""
+"""Warps of a block where a launch names no number; Triton's interpreter has one."""
+
+
+def launch_shape(
+    kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, object]:
+    """Return a launch's grid and warps, as ``prof.buffer`` takes them."""
+    grid = kwargs["grid"]
+    if callable(grid):
+        signature = inspect.signature(kernel.fn)
+        own = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        bound = signature.bind_partial(*args, **own)
+        bound.apply_defaults()
+        grid = grid(bound.arguments)
+    warps = kwargs.get("num_warps", _TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
+    return {"grid": grid, "num_warps": warps}
+
+
+def clone_of(kernel: JittedFunction, plan: Plan) -> Clone:
+    """Return the instrumented clone of a kernel.
+
+    Raises:
+        KernelError: it can't be marked; also where Triton is not as ikp knows it.
+    """
+    with deferred():
+        try:
+            return kernel_clone(kernel.jitted if isinstance(kernel, Special) else kernel, plan)
+        except IkpError:
+            raise
+        except Exception as error:
+            pass_on(error)
+            raise KernelError(
+                f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please "
+                "report it, with the version of Triton. Recording it by hand, with ikp.init, may "
+                "work."
+            ) from error

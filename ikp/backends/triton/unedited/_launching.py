@@ -5,16 +5,11 @@ The launched kernel is an instrumented clone, or the kernel itself with probes i
 
 from __future__ import annotations
 
-import inspect
-import sys
-import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,27 +20,37 @@ from ikp.backends.patched import (
     RecordedLaunch,
     chosen,
     is_hooked,
-    others,
     shape,
     take_buffer,
     wanted,
 )
 from ikp.backends.triton.unedited import _by_hand as by_hand
-from ikp.backends.triton.unedited._clones import kernel_clone
+from ikp.backends.triton.unedited._clones import clone_of, launch_shape
 from ikp.backends.triton.unedited._foreign import JittedFunction, is_jitted
 from ikp.backends.triton.unedited._mark_nodes import PROF
+from ikp.backends.triton.unedited._reasons import (
+    CAPTURED,
+    NOT_CHOSEN,
+    TUNING,
+    capture_number,
+    is_capturing,
+    trials,
+)
 from ikp.backends.triton.unedited._repeated import KernelLaunches, NextLaunch
-from ikp.backends.triton.unedited._rewrite import Clone
-from ikp.backends.triton.unedited._special import Special, Specials, module_and_name
+from ikp.backends.triton.unedited._special import (
+    Specials,
+    check_level,
+    full_name,
+    hook_the_compiler,
+    takes_source,
+)
+from ikp.backends.triton.unedited._warm import Warm
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
 from ikp.core.turns import FIRST, IN_TURN
-from ikp.driver import cuda
-from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
-from ikp.probing import Untyped
+from ikp.errors import IkpWarning, PatchError
 from ikp.session import current
 from ikp.session.current import Session
-from ikp.session.storage import drives_cuda
 from ikp.signals import deferred, pass_on
 from ikp.unedited.plan import ALL, BEST, Plan, at_level, has_no_end
 
@@ -54,35 +59,6 @@ if TYPE_CHECKING:
     from ikp.backends.patch_input import PatchInput
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
-_CAPTURED = "captured in a CUDA graph"
-TUNING = "tried out by an autotuner"
-_NOTHING = "Triton's interpreter makes nothing"
-NOT_CHOSEN = "not among the chosen launches"
-_TRITON_WARPS = 4
-"""Warps of a block where a launch names no number; Triton's interpreter has one."""
-
-
-class _Tuning(threading.local):
-    depth = 0
-
-
-_tuning = trials = _Tuning()
-"""How many autotuners try kernels in this thread."""
-
-
-@contextmanager
-def tuning() -> Iterator[None]:
-    """Run kernels plain: an autotuner compares their times, and marks would change them."""
-    here = wanted()
-    _tuning.depth += 1
-    here.aside.value += 1
-    here.tries += 1
-    try:
-        yield
-    finally:
-        _tuning.depth -= 1
-        here.aside.value -= 1
-        here.tries -= 1
 
 
 def _unheard(starts: bool) -> None:
@@ -175,11 +151,11 @@ class Launcher:
         special = kernel
         if self.session() is not None:
             if is_jitted(kernel):
-                _hook_the_compiler()
+                hook_the_compiler()
             if kwargs.get("warmup"):
                 compiled = plain(*args, **kwargs)
-                return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
-            if not _tuning.depth:
+                return compiled if compiled is None else Warm(self.run, kernel, compiled, kwargs)
+            if not trials.depth:
                 special = self.specials.of(kernel, args, kwargs)
         session = self.chosen(special)
         if session is None:
@@ -193,7 +169,7 @@ class Launcher:
         kwargs: dict[str, object] | None = None,
     ) -> JittedFunction:
         """Return a function as a launch specialises it; as it is, where none is recorded."""
-        if _tuning.depth or self.session() is None:
+        if trials.depth or self.session() is None:
             return kernel
         return self.specials.of(kernel, args, kwargs)
 
@@ -207,7 +183,7 @@ class Launcher:
         if not current.enabled() or (session is None and not self.standing):
             return None
         if capture is None:
-            capture = _capture() if self.captures else 0
+            capture = capture_number() if self.captures else 0
         standing = session is None
         if standing and capture and self.standby is not None:
             session = self.standby()
@@ -223,7 +199,7 @@ class Launcher:
 
     def count_plain(self, kernel: JittedFunction, reason: str, times: int = 1) -> None:
         """Count launches without marks; warn where a CUDA graph's capture is the reason."""
-        if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
+        if reason == CAPTURED and not self.plain[kernel.__name__, reason]:
             warnings.warn(
                 f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
                 "again and again into one buffer. Record a launch outside the capture.",
@@ -272,12 +248,12 @@ class Launcher:
             session: the session that would record it.
             capture: the number of the CUDA graph's capture that it is in, 0 for none.
         """
-        if _tuning.depth:
+        if trials.depth:
             return TUNING
         name = full_name(kernel)
         marked = self.launches_of(name, session) is not None or self.way(kernel).afterwards
-        if not marked and _capturing():
-            return _CAPTURED
+        if not marked and is_capturing():
+            return CAPTURED
         numbers = self.launches
         if numbers is IN_TURN and (capture or not marked or not is_hooked()):
             numbers = FIRST  # no plain launch is timed
@@ -357,7 +333,7 @@ class Launcher:
         launches = self.launches_of(full_name(kernel), session)
         if launches is None:
             plan = self.way(kernel)
-            _check(plan, kernel)
+            check_level(plan, kernel)
             if not plan.afterwards:
                 return self._launch_clone(plan, session, kernel, plain, args, kwargs)
             launches = self._begin(plan, session, kernel)
@@ -379,8 +355,8 @@ class Launcher:
     ) -> object:
         """Launch the clone that ``plan`` marks."""
         label = kernel.__name__
-        clone = _clone(kernel, plan)
-        launched = _shape(kernel, args, kwargs)
+        clone = clone_of(kernel, plan)
+        launched = launch_shape(kernel, args, kwargs)
         kwargs = {**kwargs, "grid": launched["grid"]}  # a function is asked once, as without marks
         with deferred():
             named = {"kernel": full_name(kernel)}
@@ -470,147 +446,3 @@ class Launcher:
         made = KernelLaunches(known, label, kernel, recorded, self.recorded)
         self._kernels[full] = made
         return made
-
-
-@cache
-def _hook_the_compiler() -> None:
-    """Set the hooks that a session sets, before Triton looks for the kernel among compiled ones.
-
-    Triton's key of a compiled kernel has a part more while a hook on the stages is set. Set inside
-    a launch, the hook would have the next launch compile, load and patch the kernel once more.
-    """
-    from ikp.backends.triton import _hooks as hooks
-
-    hooks.install()
-
-
-def is_compiled(kernel: JittedFunction) -> bool:
-    """Whether a kernel is compiled, by Triton or for the driver's backend, and not interpreted."""
-    own = kernel.jitted if isinstance(kernel, Special) else kernel
-    if hasattr(type(own), "cache_key"):  # of an object, it takes long to make
-        return True
-    return hasattr(own, "cache_key") or hasattr(own, "launched")
-
-
-def takes_source(kernel: JittedFunction) -> bool:
-    """Whether a kernel is marked in its source: interpreted, or for no GPU of NVIDIA's."""
-    return not is_compiled(kernel) or not drives_cuda()
-
-
-def _check(plan: Plan, kernel: JittedFunction) -> None:
-    """Refuse a level that is not for a kernel.
-
-    Raises:
-        KernelError: it is not.
-    """
-    if plan.level == "source" and not takes_source(kernel):
-        raise KernelError(
-            "level='source' is for Triton's interpreter and other GPUs. On NVIDIA GPUs, records go "
-            "into the finished machine code (level='machine'), where they change nothing else, or "
-            "into the PTX that it is made of (level='ptx'): leave the level out for the better one."
-        )
-    if plan.afterwards and takes_source(kernel):
-        other = "this kernel is compiled for other GPUs"
-        raise KernelError(
-            f"level={plan.level!r} puts records into what a compiler has made for NVIDIA GPUs, and "
-            f"{other if is_compiled(kernel) else _NOTHING}. Use level='source'."
-        )
-
-
-class Warm:
-    """A kernel compiled ahead with ``warmup``: the plain one, which is marked when launched."""
-
-    def __init__(
-        self,
-        launcher: Launcher,
-        kernel: JittedFunction,
-        compiled: Untyped,
-        kwargs: dict[str, object],
-    ) -> None:
-        self._launcher, self._kernel, self._compiled = launcher, kernel, compiled
-        # A compiled kernel is launched with all its arguments by position, and no options.
-        self._options = {
-            name: value
-            for name, value in kwargs.items()
-            if name not in (*kernel.arg_names, "grid", "warmup")
-        }
-
-    def __getattr__(self, name: str) -> Untyped:
-        return getattr(self._compiled, name)
-
-    def __getitem__(self, grid: object) -> Callable[..., object]:
-        """Return a function that launches the kernel on ``grid``."""
-
-        def launch(*args: object, **kwargs: object) -> object:
-            if kwargs:  # a stream of its own
-                return self._compiled[grid](*args, **kwargs)
-            options = {**self._options, "grid": grid, "warmup": False}
-
-            def plain(*args: object, **_: object) -> object:
-                return self._compiled[grid](*args)
-
-            with others():
-                return self._launcher.run(self._kernel, plain, *args, **options)
-
-        return launch
-
-
-def _shape(
-    kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]
-) -> dict[str, object]:
-    """Return a launch's grid and warps, as ``prof.buffer`` takes them."""
-    grid = kwargs["grid"]
-    if callable(grid):
-        signature = inspect.signature(kernel.fn)
-        own = {name: value for name, value in kwargs.items() if name in signature.parameters}
-        bound = signature.bind_partial(*args, **own)
-        bound.apply_defaults()
-        grid = grid(bound.arguments)
-    warps = kwargs.get("num_warps", _TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
-    return {"grid": grid, "num_warps": warps}
-
-
-def full_name(kernel: JittedFunction) -> str:
-    """Return a kernel's unique name: of a jitted function, with its specialisation's values."""
-    return getattr(kernel, "full_name", None) or module_and_name(kernel)
-
-
-def names(kernel: JittedFunction) -> tuple[str, ...]:
-    """Return the names that a pattern may match, the shortest first."""
-    return getattr(kernel, "names", None) or (module_and_name(kernel),)
-
-
-def _clone(kernel: JittedFunction, plan: Plan) -> Clone:
-    """Return the instrumented clone of a kernel.
-
-    Raises:
-        KernelError: it can't be marked; also where Triton is not as ikp knows it.
-    """
-    with deferred():
-        try:
-            return kernel_clone(kernel.jitted if isinstance(kernel, Special) else kernel, plan)
-        except IkpError:
-            raise
-        except Exception as error:
-            pass_on(error)
-            raise KernelError(
-                f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please "
-                "report it, with the version of Triton. Recording it by hand, with ikp.init, may "
-                "work."
-            ) from error
-
-
-def _capture() -> int:
-    """Return the number of the capture that torch's current stream takes part in; 0 for none."""
-    import torch
-
-    if not _capturing():
-        return 0
-    return cuda.capture_number(int(torch.cuda.current_stream().cuda_stream))
-
-
-def _capturing() -> bool:
-    torch: Untyped = sys.modules.get("torch")  # a program that captures has imported it
-    if torch is None:
-        return False
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

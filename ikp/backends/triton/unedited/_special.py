@@ -1,18 +1,24 @@
-"""Specialisations of a jitted function, with their labels: by constants, types and launch options.
+"""Kernels as launches know them: specialisations with their labels, names, and the levels that they
+take.
 
-Triton specialises further, by whether an integer is a multiple of 16. That is not distinguished
-here: it is not in the source, and it changes from one launch to the next.
+A jitted function is specialised by constants, types and launch options. Triton specialises further,
+by whether an integer is a multiple of 16. That is not distinguished here: it is not in the source,
+and it changes from one launch to the next.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 from ikp.backends.labels import Labels
 from ikp.backends.triton.unedited._foreign import JittedFunction, parameters
+from ikp.errors import KernelError
 from ikp.probing import Untyped
+from ikp.session.storage import drives_cuda
+from ikp.unedited.plan import Plan
 
 Values = tuple[tuple[str, object], ...]
 _OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -177,3 +183,61 @@ def module_and_name(kernel: JittedFunction) -> str:
 
 def _text(value: object) -> str:
     return str(getattr(value, "__name__", value)).removeprefix("torch.")
+
+
+_NOTHING = "Triton's interpreter makes nothing"
+
+
+def full_name(kernel: JittedFunction) -> str:
+    """Return a kernel's unique name: of a jitted function, with its specialisation's values."""
+    return getattr(kernel, "full_name", None) or module_and_name(kernel)
+
+
+def names(kernel: JittedFunction) -> tuple[str, ...]:
+    """Return the names that a pattern may match, the shortest first."""
+    return getattr(kernel, "names", None) or (module_and_name(kernel),)
+
+
+def is_compiled(kernel: JittedFunction) -> bool:
+    """Whether a kernel is compiled, by Triton or for the driver's backend, and not interpreted."""
+    own = kernel.jitted if isinstance(kernel, Special) else kernel
+    if hasattr(type(own), "cache_key"):  # of an object, it takes long to make
+        return True
+    return hasattr(own, "cache_key") or hasattr(own, "launched")
+
+
+def takes_source(kernel: JittedFunction) -> bool:
+    """Whether a kernel is marked in its source: interpreted, or for no GPU of NVIDIA's."""
+    return not is_compiled(kernel) or not drives_cuda()
+
+
+def check_level(plan: Plan, kernel: JittedFunction) -> None:
+    """Refuse a level that is not for a kernel.
+
+    Raises:
+        KernelError: it is not.
+    """
+    if plan.level == "source" and not takes_source(kernel):
+        raise KernelError(
+            "level='source' is for Triton's interpreter and other GPUs. On NVIDIA GPUs, records go "
+            "into the finished machine code (level='machine'), where they change nothing else, or "
+            "into the PTX that it is made of (level='ptx'): leave the level out for the better one."
+        )
+    if plan.afterwards and takes_source(kernel):
+        other = "this kernel is compiled for other GPUs"
+        raise KernelError(
+            f"level={plan.level!r} puts records into what a compiler has made for NVIDIA GPUs, and "
+            f"{other if is_compiled(kernel) else _NOTHING}. Use level='source'."
+        )
+
+
+@cache
+def hook_the_compiler() -> None:
+    """Set the hooks that a session sets, before Triton looks for the kernel among compiled ones.
+
+    Triton's key of a compiled kernel has a part more while a hook on the stages is set. Set inside
+    a launch, the hook would have the next launch compile, load and patch the kernel once more.
+    """
+    from ikp.backends.triton import _hooks as hooks
+
+    hooks.install()

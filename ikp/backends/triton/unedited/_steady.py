@@ -15,8 +15,10 @@ from typing import Final
 
 from ikp.backends.patched import RecordedLaunch, is_hooked, wanted
 from ikp.backends.triton.unedited._foreign import JittedFunction
-from ikp.backends.triton.unedited._launching import Launcher, full_name, trials
+from ikp.backends.triton.unedited._launching import Launcher
+from ikp.backends.triton.unedited._reasons import trials
 from ikp.backends.triton.unedited._repeated import KernelLaunches
+from ikp.backends.triton.unedited._special import full_name
 from ikp.probing import Untyped
 from ikp.session.current import Session
 from ikp.session.known_launch import revocations

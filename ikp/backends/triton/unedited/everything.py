@@ -19,14 +19,10 @@ from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._clones import is_clone
 from ikp.backends.triton.unedited._foreign import JittedFunction
-from ikp.backends.triton.unedited._launching import (
-    Launcher,
-    full_name,
-    is_compiled,
-    names,
-    tuning,
-)
+from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited._over import Over, Shortcuts
+from ikp.backends.triton.unedited._reasons import tuning
+from ikp.backends.triton.unedited._special import full_name, is_compiled, names
 from ikp.backends.triton.unedited._steady import SteadyLaunches
 from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped

@@ -12,7 +12,8 @@ from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _operations as operations
 from ikp.backends.triton.unedited._clones import as_kind, check, is_clone
-from ikp.backends.triton.unedited._launching import Launcher, tuning
+from ikp.backends.triton.unedited._launching import Launcher
+from ikp.backends.triton.unedited._reasons import tuning
 from ikp.errors import UsageError
 from ikp.profiling.instrument import not_a_kernel
 from ikp.profiling.profile import profile

@@ -19,8 +19,8 @@ from triton import knobs
 from triton.backends.nvidia.driver import CudaLauncher
 
 from ikp.backends.driver.launches import stepping_in
-from ikp.backends.triton.unedited import _launching as launching
 from ikp.backends.triton.unedited import _repeated as repeated
+from ikp.backends.triton.unedited import _special as special
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.session.known_launch import LASTS_S, SlowError, revoke
 from ikp.unedited.plan import ALL, plan
@@ -206,7 +206,7 @@ def unlike(program: Program) -> None:
 
 def main() -> None:
     library = driver()
-    launching.drives_cuda = lambda: True  # type: ignore[attr-defined]
+    special.drives_cuda = lambda: True  # type: ignore[attr-defined]
     triton.runtime.driver._active = Here(library)
     knobs.compilation.always_compile = True
     session = Session()

@@ -229,7 +229,7 @@ def test_a_sample_beside_chosen_blocks_is_refused() -> None:
 def test_a_kernel_that_a_graph_captures_runs_plain_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launching, "_capturing", lambda: True)
+    monkeypatch.setattr(launching, "is_capturing", lambda: True)
     marked = ikp.instrument(unedited.matmul)
     with ikp.profile() as prof:
         with pytest.warns(ikp.IkpWarning, match="matmul is captured in a CUDA graph and runs"):

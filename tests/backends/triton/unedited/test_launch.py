@@ -15,16 +15,11 @@ import triton
 import ikp
 from ikp.backends.patched import wanted
 from ikp.backends.triton.unedited import _clones
-from ikp.backends.triton.unedited._launching import (
-    NOT_CHOSEN,
-    TUNING,
-    Launcher,
-    Warm,
-    _clone,
-    _shape,
-    full_name,
-    tuning,
-)
+from ikp.backends.triton.unedited._clones import clone_of, launch_shape
+from ikp.backends.triton.unedited._launching import Launcher
+from ikp.backends.triton.unedited._reasons import NOT_CHOSEN, TUNING, tuning
+from ikp.backends.triton.unedited._special import full_name
+from ikp.backends.triton.unedited._warm import Warm
 from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
 from ikp.core.turns import FIRST, IN_TURN
 from ikp.unedited.plan import plan, span
@@ -223,7 +218,7 @@ def test_a_time_limit_that_strikes_as_a_source_is_read(
     with monkeypatch.context() as patch:
         patch.setattr(where, strike)
         with pytest.raises(TimeoutError, match="the program's own"):
-            _clone(kernel, plan(level="source"))
+            clone_of(kernel, plan(level="source"))
 
 
 def test_chosen_kernels_match_by_module_and_name() -> None:
@@ -353,7 +348,7 @@ def test_the_last_session_that_is_open_is_the_current_one() -> None:
 def test_a_session_that_another_thread_has_just_ended_lets_the_kernel_run_plain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ikp.backends.triton.unedited._launching.kernel_clone", lambda *_: None)
+    monkeypatch.setattr("ikp.backends.triton.unedited._clones.kernel_clone", lambda *_: None)
     session = ikp.profile()
     launcher = Launcher(plan(), lambda: session)
     launched = kernel()
@@ -368,9 +363,9 @@ def test_a_launch_tells_its_buffer_how_large_it_is() -> None:
 
     compiled = Jitted(fn=function, cache_key="k")
     asked = {"grid": lambda meta: (meta["n"] // meta["BLOCK"],), "num_warps": 8, "num_stages": 3}
-    assert _shape(compiled, (None,), {**asked, "n": 1024}) == {"grid": (8,), "num_warps": 8}
-    assert _shape(compiled, (), {"grid": (3, 2)}) == {"grid": (3, 2), "num_warps": 4}
+    assert launch_shape(compiled, (None,), {**asked, "n": 1024}) == {"grid": (8,), "num_warps": 8}
+    assert launch_shape(compiled, (), {"grid": (3, 2)}) == {"grid": (3, 2), "num_warps": 4}
     interpreted = Jitted(fn=function)
-    assert _shape(interpreted, (None, 512), {**asked, "BLOCK": 64}) == {
+    assert launch_shape(interpreted, (None, 512), {**asked, "BLOCK": 64}) == {
         "grid": (8,), "num_warps": 1
     }  # fmt: skip

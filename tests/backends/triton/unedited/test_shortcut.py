@@ -12,8 +12,8 @@ import triton.language as tl
 
 from ikp.backends import patched
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.backends.triton.unedited._launching import NOT_CHOSEN
 from ikp.backends.triton.unedited._over import Over, Shortcuts
+from ikp.backends.triton.unedited._reasons import NOT_CHOSEN
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.probing import Feature, Foreign, Private
 from ikp.unedited.plan import ALL, NOT_NAMED, plan

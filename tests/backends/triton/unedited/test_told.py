@@ -12,7 +12,7 @@ from triton.backends.nvidia.driver import CudaLauncher
 
 import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.backends.triton.unedited._launching import _hook_the_compiler
+from ikp.backends.triton.unedited._special import hook_the_compiler
 from ikp.driver import cuda_memory
 from ikp.errors import PatchError
 from ikp.probes.code.entry_code import CELL
@@ -107,7 +107,7 @@ def test_the_first_launch_of_a_process_is_compiled_and_patched_once(
     loaded: list[bytes] = []
     on_air(monkeypatch, counted, lambda: launcher([]), loaded.append)
     monkeypatch.setattr(triton.knobs.runtime, "add_stages_inspection_hook", None)
-    _hook_the_compiler.cache_clear()
+    hook_the_compiler.cache_clear()
     keys: list[object] = []
     compiles = triton.JITFunction._do_compile
 

@@ -17,7 +17,8 @@ from triton import knobs
 from ikp.backends.ahead import PatchesAhead
 from ikp.backends.driver.launches import stepping_in
 from ikp.backends.patch_input import PatchInput
-from ikp.backends.triton.unedited import _launching as launching
+from ikp.backends.triton.unedited import _special as special
+from ikp.backends.triton.unedited._reasons import tuning
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.probes import patch
 from ikp.probes.kept_patch import KeptPatch
@@ -50,7 +51,7 @@ def kept(kernels: list[PatchInput]) -> bool:
 def main(image: Path, symbol: str) -> None:
     """Launch two kernels, one of them of Triton's, between windows and in one."""
     library = driver()
-    launching.drives_cuda = lambda: True  # type: ignore[attr-defined]
+    special.drives_cuda = lambda: True  # type: ignore[attr-defined]
     triton.runtime.driver._active = Here(library)
     knobs.compilation.always_compile = True
     module, function = handle(), handle()
@@ -67,7 +68,7 @@ def main(image: Path, symbol: str) -> None:
     with launcher.stepping_in(), stepping_in(launcher):
         library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
         library.cuModuleGetFunction(ctypes.byref(function), module, symbol.encode())
-        with launching.tuning():
+        with tuning():
             counted[(6,)](*arguments(), STEP=5)
         assert not launcher.ahead.is_due and not launcher.ahead._noted
         note, PatchesAhead.note = PatchesAhead.note, wrong  # type: ignore[method-assign]

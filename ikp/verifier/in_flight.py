@@ -9,8 +9,7 @@ import numpy as np
 
 from ikp.sass.disassembly.effects import UR, Effects, P, R
 from ikp.verifier.inserted_code import Inserted
-from ikp.verifier.matched_code import names
-from ikp.verifier.patched_graph import NOTHING, PatchedGraph
+from ikp.verifier.matched_code import NOTHING, PatchedGraph, names
 
 _RESULT, _OPERAND, _BESIDE = range(3)
 _QUEUED = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")

@@ -9,12 +9,10 @@ import pytest
 
 from ikp.sass.cubins.instruction import BYTES, WIDE, branch
 from ikp.sass.disassembly.listing import parse
-from ikp.verifier.checked_flow import CheckedFlow
+from ikp.verifier.checked_flow import HIGH, LOW, NUMBER, OTHER, SIZE, CheckedFlow, constants
 from ikp.verifier.declared import Declared
 from ikp.verifier.inserted_code import decode
-from ikp.verifier.matched_code import MatchedCode
-from ikp.verifier.patched_graph import PatchedGraph
-from ikp.verifier.register_values import HIGH, LOW, NUMBER, OTHER, SIZE, constants
+from ikp.verifier.matched_code import MatchedCode, PatchedGraph
 from tests.sass.texts import HEAD
 
 pytestmark = pytest.mark.any_pins

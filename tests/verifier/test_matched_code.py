@@ -10,8 +10,7 @@ from ikp.sass.cubins.instruction import BYTES, WIDE, branch, rows
 from ikp.sass.disassembly.listing import parse
 from ikp.verifier.declared import Declared
 from ikp.verifier.inserted_code import decode
-from ikp.verifier.matched_code import MatchedCode
-from ikp.verifier.patched_graph import PatchedGraph
+from ikp.verifier.matched_code import MatchedCode, PatchedGraph
 from tests.sass.texts import HEAD
 from tests.verifier.cases import case
 

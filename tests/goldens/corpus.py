@@ -26,7 +26,7 @@ from tests.goldens.views import Subject
 FOLDER = Path(__file__).parent
 ARCHIVE = FOLDER / "kernels.tar.xz"
 SOURCES = "golden_sources"
-_PRINTED = "printed.txt"
+_PRINTED, _OTHERS = "printed.txt", "others.txt"
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ def printed() -> list[str]:
 
 
 @cache
+def others() -> list[str]:
+    """Return texts of further instructions: of other chips, with registers and numbers made few."""
+    return _files()[_OTHERS].decode().splitlines()
+
+
+@cache
 def corpus() -> Mapping[str, Listed]:
     """Return the kernels by name."""
     files = _files()
@@ -94,7 +100,7 @@ def add(kernel: Listed) -> None:
     rest = {
         path: data
         for path, data in _files().items()
-        if path.startswith(SOURCES) or path == _PRINTED
+        if path.startswith(SOURCES) or path in (_PRINTED, _OTHERS)
     }
     ARCHIVE.write_bytes(packed(found, rest))
 

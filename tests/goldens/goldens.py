@@ -17,6 +17,7 @@ from ikp.sass.disassembly import tools
 from tests.goldens import patched, views
 from tests.goldens.corpus import FOLDER, Listed, corpus, sources
 from tests.goldens.forms import of_forms
+from tests.goldens.functions import FUNCTIONS
 from tests.goldens.generated import Made
 from tests.goldens.views import Subject
 
@@ -104,8 +105,29 @@ def compare(name: str, wanted: Mapping[str, View]) -> None:
     assert not wrong, f"{', '.join(sorted(wrong))} of {name} say something else. {REPAIR}"
 
 
+def _of_functions() -> dict[str, list[str]]:
+    """Return what single functions return, by the functions' names."""
+    with chdir(sources()):
+        return {name: [*made()] for name, made in FUNCTIONS.items()}
+
+
+def compare_functions() -> None:
+    """Compare what single functions return with the goldens.
+
+    Raises:
+        AssertionError: one returns something else.
+    """
+    said = _of_functions().items()
+    wrong = [name for name, lines in said if digest(lines) != _kept().get((name, "functions"))]
+    assert not wrong, f"{', '.join(wrong)}: something else is returned. {REPAIR}"
+
+
 def compare_forms() -> None:
-    """Compare what is said of each form with the goldens, by operation."""
+    """Compare what is said of each form of instruction with the goldens, by operation.
+
+    Raises:
+        AssertionError: of one, something else is said.
+    """
     found = {(op, "forms"): digest(said) for op, said in of_forms().items()}
     known = {key: each for key, each in _kept().items() if key[1] == "forms"}
     wrong = sorted(
@@ -128,6 +150,7 @@ def write() -> None:
                 text = "\n".join([*said, ""])
                 (TEXTS / f"{name}.{view}.txt").write_text(text, "utf-8")
     rows += [f"{op} forms {digest(said)}\n" for op, said in sorted(of_forms().items())]
+    rows += [f"{name} functions {digest(said)}\n" for name, said in _of_functions().items()]
     DIGESTS.write_text("".join(rows), "utf-8")
 
 
@@ -138,5 +161,5 @@ def write_into(folder: Path) -> None:
         for view in views_of(name):
             text = "\n".join([*lines(name, view), ""])
             (folder / f"{name}.{view}.txt").write_text(text, "utf-8")
-    for op, said in of_forms().items():
-        (folder / f"{op}.forms.txt").write_text("\n".join([*said, ""]), "utf-8")
+    for name, said in (*of_forms().items(), *_of_functions().items()):
+        (folder / f"{name}.txt").write_text("\n".join([*said, ""]), "utf-8")

@@ -9,7 +9,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ikp.core.abi import Language
@@ -29,21 +29,7 @@ from ikp.sass.dataflow.free_registers import FreeRegisters
 from ikp.sass.insertion.insert import Insertion, OnEdge
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import faults
-from tests.goldens.views import Subject, shown
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Source lines that a user chose."""
-
-    first: int
-    last: int
-    file: str
-
-    def within(self, path: str) -> bool:
-        """Return whether these are lines of a file."""
-        return path == self.file
-
+from tests.goldens.views import Lines, Subject, shown
 
 _BLOCK = (128, 1, 1)
 _WAYS: tuple[dict[str, Any], ...] = (

@@ -375,6 +375,36 @@ def regions(subject: Subject) -> Iterator[str]:
                 yield f"budget {most} {warps}: {shown([place.name for place in kept])} {message}"
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Source lines that a user chose."""
+
+    first: int
+    last: int
+    file: str
+
+    def within(self, path: str) -> bool:
+        """Return whether these are lines of a file."""
+        return path == self.file
+
+
+def chosen(subject: Subject) -> Iterator[str]:
+    """Yield what code is found for chosen lines and functions: each line alone, and some runs."""
+    every = sorted({(e.file, e.number) for i in subject.flow.code.instructions for e in i.lines})
+    single = every[:: max(1, len(every) // 5)]
+    wanted = [[Lines(number, number, file)] for file, number in single]
+    wanted += [[Lines(number, number + 2, file)] for file, number in single[::2]]
+    wanted += [[Lines(number, number, file) for file, number in single[1:3]]]
+    names = ("matmul", "nested", "inner_helper", "valued", "partition", "gone")
+    for lines, functions in [*((each, ()) for each in wanted), ((), names)]:
+        found = ProbeRegions(subject.flow, subject.ptx, lines=lines, functions=functions)
+        yield f"chosen {shown(lines)} {shown(functions)}"
+        for each in found.choices:
+            yield f"  {each.message} {shown(each.piece)}"
+        yield f"  {shown([(place.name, place.start, place.ends) for place in found.all])}"
+        yield f"  {shown([(place.name, why) for place, why in found.refused])}"
+
+
 def touched(subject: Subject) -> Iterator[str]:
     """Yield what may be taken out of the kernel, and what wrong values would reach."""
     for suspect in suspects.suspects(subject.flow):
@@ -449,6 +479,7 @@ OF_CODE: dict[str, Callable[[Subject], Iterator[str]]] = {
 OF_POINTS: dict[str, Callable[[Subject], Iterator[str]]] = {
     "apart": apart,
     "regions": regions,
+    "chosen": chosen,
     "touched": touched,
 }
 """The views of what can be recorded, by name."""

@@ -26,7 +26,8 @@ from ikp.sass.cubins.capacity import LANES
 from ikp.sass.cubins.cubin import Cubin
 from ikp.sass.cubins.instruction import BYTES
 from ikp.sass.dataflow.free_registers import FreeRegisters
-from ikp.sass.insertion.insert import Insertion, OnEdge
+from ikp.sass.insertion.displacement import Insertion
+from ikp.sass.insertion.insert import OnEdge
 from ikp.verifier.declared import Declared
 from ikp.verifier.verify import faults
 from tests.goldens.views import Lines, Subject, shown

@@ -2,9 +2,10 @@
 
     python benchmarks/growth.py [--runs 3] [--only "CASE;CASE"]
 
-The differences of 50,000 launches and of 10,000 labels, the verdict on 10 million ranges, and what
-``ikp view`` serves of 100,000 launches. Files are made first, and are no part of the figures; what
-reads them is. Prints a Markdown table: the least of the runs, as another program's load only adds.
+The differences of 50,000 launches and of 10,000 labels, the verdict on 10 million ranges, and the
+first look of ``ikp view`` at 100,000 launches. Files are made first, and are no part of the
+figures; what reads them is. Prints a Markdown table: the least of the runs, as another program's
+load only adds.
 """
 
 from __future__ import annotations
@@ -65,15 +66,16 @@ def part(path: Path) -> None:
     from ikp.viewer.part import TracePart, with_rows_for, write_part
 
     look = first_look(path)
-    chosen = with_rows_for(look.rows, look.launch or 0)
-    write_part(path, TracePart(chosen), path.parent)
+    chosen = with_rows_for(look.rows, look.launch or 0, look.shared_rows)
+    if chosen is not None:
+        write_part(path, TracePart(chosen), path.parent)
 
 
 CASES: dict[str, tuple[Callable[[], Trace], Callable[[Path], None]]] = {
     "diff of 50,000 launches": (lambda: launches(50_000, 20), difference),
     "diff of 10,000 labels": (lambda: launches(20_000, 10_000), difference),
     "explain of 10 M ranges": (lambda: decode([gemm_segment(9690, 64)]), verdict),
-    "part of 100,000 launches to view": (lambda: launches(100_000, 20), part),
+    "first look at 100,000 launches": (lambda: launches(100_000, 20), part),
 }
 
 

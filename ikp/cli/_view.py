@@ -112,7 +112,7 @@ def _part(
     alone = launch is not None and (cut or sum(view.ranges) > MANY)
     if cut or alone:
         return TracePart(view.launch if alone else None, sm, block, window)
-    some = with_rows_for(view.rows, view.launch or 0)
+    some = with_rows_for(view.rows, view.launch or 0, view.shared_rows)
     return None if some is None else TracePart(some)
 
 

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 class FirstLook:
     """Parameters for the UI beside the file's address, and the lines for the user.
 
-    For a trace of ikp also the numbers of ranges and of rows of each launch, and the launch it
-    opens on.
+    For a trace of ikp also the numbers of ranges and of rows of each launch, of the rows that
+    launches share (None: they share none), and the launch it opens on.
     """
 
     query: dict[str, str] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
     ranges: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
+    shared_rows: int | None = None
     launch: int | None = None
 
 
@@ -89,7 +90,13 @@ _KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
 
 
 def _at(head: Head, path: Path, launch: str | None, place: Place | None) -> FirstLook:
-    from ikp.exporters.perfetto.first_look import query, ranges_of, rows_of, shown
+    from ikp.exporters.perfetto.first_look import (
+        query,
+        ranges_of,
+        rows_of,
+        shared_rows_of,
+        shown,
+    )
 
     launches = shown(head)
     if not launches:
@@ -100,20 +107,21 @@ def _at(head: Head, path: Path, launch: str | None, place: Place | None) -> Firs
     words = []
     if len(launches) > 1:
         words.append(
-            f"It opens on launch {number} of {len(launches)}, {launches[number].row!r}. "
+            f"It opens on launch {number} of {len(launches)}, {launches[number].name!r}. "
             f"For another: --launch NAME, or a number from 0 to {len(launches) - 1}."
         )
-    return FirstLook(query(head, number, place), words, ranges_of(head), rows_of(head), number)
+    rows = rows_of(head), shared_rows_of(head)
+    return FirstLook(query(head, number, place), words, ranges_of(head), *rows, number)
 
 
 def _find(launches: list[Shown], wanted: str, path: Path) -> int:
     """Return the index of the launch with a name or a number."""
-    for names in ([one.row for one in launches], [one.label for one in launches]):
+    for names in ([one.name for one in launches], [one.label for one in launches]):
         if wanted in names:
             return names.index(wanted)
     if wanted.isdecimal() and int(wanted) < len(launches):
         return int(wanted)
-    known = ", ".join(f"{i}: {one.row!r}" for i, one in enumerate(launches[:_MANY]))
+    known = ", ".join(f"{i}: {one.name!r}" for i, one in enumerate(launches[:_MANY]))
     more = f", and {len(launches) - _MANY} more" if len(launches) > _MANY else ""
     raise UsageError(f"{path} has no launch {wanted!r}. It has {known}{more}.")
 

@@ -110,14 +110,15 @@ def write_part(path: Path, part: TracePart, folder: Path) -> tuple[Path, int]:
     return target, len(trace.events)
 
 
-def with_rows_for(rows: Sequence[int], first: int) -> range | None:
+def with_rows_for(rows: Sequence[int], first: int, shared: int | None = None) -> range | None:
     """Return the launches from the first one on whose rows the UI has memory for; None for all.
 
     Args:
         rows: of each launch of a trace.
         first: the number of the launch to begin with.
+        shared: how many rows all launches share; None where each has its own.
     """
-    if sum(rows) <= MANY_ROWS:
+    if (sum(rows) if shared is None else shared) <= MANY_ROWS:
         return None
     fits = sum(taken <= MANY_ROWS for taken in accumulate(rows[first:]))
     return range(first, first + max(fits, 1))

@@ -187,6 +187,9 @@ FORMAT_FOLDED: Final = 5
 """The same, of files with many launches, some of whose columns are folded."""
 COLUMNAR: Final = (FORMAT, FORMAT_WITH_OTHERS, FORMAT_FOLDED)
 """Versions that the reader knows; it refuses others."""
+ROWS: Final = "rows_of_launches"
+SHARED: Final = "shared"
+"""What the head of a file's columns says, where launches of a kernel share a viewer's rows."""
 Facts = dict[str, Any]
 """What a trace says of itself: plain values by name, nested as in JSON."""
 SUMMARY: Final = "ikp trace"

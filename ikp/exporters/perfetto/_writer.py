@@ -39,7 +39,16 @@ from ikp.exporters.columns.packing import (
 from ikp.exporters.perfetto._events import Encoder
 from ikp.exporters.perfetto._host import AddedTraces
 from ikp.exporters.perfetto._packets import TYPES, Clock, argument, entry, packet, typed
-from ikp.exporters.perfetto._schema import COLUMNS, Annotation, Arg, Event, EventType, Packet
+from ikp.exporters.perfetto._schema import (
+    COLUMNS,
+    ROWS,
+    SHARED,
+    Annotation,
+    Arg,
+    Event,
+    EventType,
+    Packet,
+)
 from ikp.exporters.perfetto._setup import FirstIds, format_of, setup
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors, first_blocks
 from ikp.exporters.protobuf import joining
@@ -47,6 +56,7 @@ from ikp.exporters.protobuf.shapes import Message, SubmessageGroup
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Numbers, encoded_varint, in_field, tag
 from ikp.exporters.timeline.batches import NAME, Batches, Sums, by_track, cuts
 from ikp.exporters.timeline.blocks import BlockRows, slot_bounds
+from ikp.exporters.timeline.shared_rows import are_shared
 from ikp.exporters.timeline.tracks import Layout, Track, lay_out
 from ikp.progress import progress
 
@@ -128,7 +138,8 @@ def _write(
 ) -> None:
     text = to_json(facts_of(trace))
     facts, ids = pack_json("facts", text), FirstIds.of(trace, text)
-    layout = lay_out(trace, ids.track, advance)
+    shared = are_shared(trace.launches, len(trace.slots))
+    layout = lay_out(trace, ids.track, advance, shared=shared)
     clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
     encoder = Encoder(trace, ids)
@@ -140,7 +151,7 @@ def _write(
         threads = spare_threads()
     with ordered(threads) as jobs:
         out = Output(file, jobs)
-        out.chunk("trace", partial(_whole, trace, facts, len(chunks)))
+        out.chunk("trace", partial(_whole, trace, facts, len(chunks), shared))
         calls = None if beside is None else beside.arriving(len(trace.launches))
         first = setup(trace, layout, clock, ids, encoder.texts, sums, calls)
         out.packets(partial(np.asarray, first))
@@ -199,7 +210,7 @@ def _announced(tracks: Sequence[Track]) -> Bytes:
     return np.concatenate([*descriptors(tracks)])
 
 
-def _whole(trace: Trace, facts: Packed, chunks: int) -> Rows:
+def _whole(trace: Trace, facts: Packed, chunks: int, shared: bool) -> Rows:
     """Return the head and the facts of the trace: the sizes of its tables, and all else."""
     about = {
         "format": format_of(trace),
@@ -209,6 +220,7 @@ def _whole(trace: Trace, facts: Packed, chunks: int) -> Rows:
         "totals": len(trace.totals),
         **({"others": len(trace.others)} if len(trace.others) else {}),
         "chunks": sum(1 for _ in _parts(trace)) + chunks,
+        **({ROWS: SHARED} if shared else {}),
     }
     return about, [facts]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ikp.core.sorting import distinct
 from ikp.exporters.perfetto.reader import Head
+from ikp.exporters.timeline.shared_rows import OTHER_ROWS
 from ikp.exporters.timeline.tracks import group_names, launch_names, name_of_lane
 
 _MARGIN: Final = 0.05
@@ -21,9 +22,13 @@ _MARGIN: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A launch by its label, and by the names of its row and of the row on top of that."""
+    """A launch by its label, its own name, and the names of its row and of the row on top of that.
+
+    Its row has its own name, but where launches share rows: then it has the label's.
+    """
 
     label: str
+    name: str
     row: str
     top: str
 
@@ -48,7 +53,8 @@ def shown(head: Head) -> list[Shown]:
     """Return all launches of a file."""
     names = zip(launch_names(head.launches), group_names(head.launches), strict=True)
     return [
-        Shown(one.label, row, top) for one, (row, top) in zip(head.launches, names, strict=True)
+        Shown(one.label, name, one.label if head.shared else name, top)
+        for one, (name, top) in zip(head.launches, names, strict=True)
     ]
 
 
@@ -60,11 +66,22 @@ def ranges_of(head: Head) -> list[int]:
 def rows_of(head: Head) -> list[int]:
     """Return about how many rows of a viewer each launch has: of warps, of SMs, and its own."""
     warps = np.bincount(head.launch[: head.slots], minlength=len(head.launches))
-    return [int(each) + _OTHER_ROWS for each in warps]
+    return [int(each) + OTHER_ROWS for each in warps]
 
 
-_OTHER_ROWS: Final = 4
-"""A launch's own row, two counters, and one SM's."""
+def shared_rows_of(head: Head) -> int | None:
+    """Return about how many rows of a viewer all launches share; None where each has its own."""
+    if not head.shared:
+        return None
+    kernels: dict[tuple[str, str], int] = {}
+    keys = ((one.top, one.row) for one in shown(head))
+    kernel = np.array([kernels.setdefault(key, len(kernels)) for key in keys], np.int64)
+    each, one = distinct(head.launch[: head.slots], head.sm[: head.slots])
+    warps = np.bincount(each)  # of a launch on an SM
+    places, first = distinct(kernel[head.launch[one]], head.sm[one])
+    most = np.zeros(len(first), np.int64)
+    np.maximum.at(most, places, warps)
+    return int(most.sum()) + OTHER_ROWS * (len(kernels) + len(first))
 
 
 def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]:
@@ -86,18 +103,21 @@ def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]
             sm = place.sm
         expand.append(("ExpandTracksByRegex", rf"^SM {sm}( |$)"))
     commands = list[tuple[str, ...]](expand)
-    if sum(one.top == launches[number].top for one in launches[:number]) > _MANY_ABOVE:
+    above = {one.row for one in launches[:number] if one.top == launches[number].top}
+    if len(above - {launches[number].row}) > _MANY_ABOVE:
         commands += [*_in_workspace(launches, number), *expand]
     if place is not None:
         commands.append(("AddDebugSliceTrack", _slice_of(place), place.row))
-        commands += _warp_of(head, mine, place, launches[number].row)
+        rows = [(one.top, one.row) for one in launches]
+        alike = np.array([each == rows[number] for each in rows])
+        commands += _warp_of(head, mine, alike[head.launch], place, launches[number].row)
         return _startup(commands) | _with_margin(head, place.start_ns, place.end_ns)
     return _startup(commands) | (_window(head, mine) if mine.any() else {})
 
 
 def _in_workspace(launches: Sequence[Shown], number: int) -> Iterator[tuple[str, ...]]:
     """Yield the commands that show a launch's rows in a workspace of its own."""
-    row, own = _exactly(launches[number].row), f"launch {number}: {launches[number].row}"
+    row, own = _exactly(launches[number].row), f"launch {number}: {launches[number].name}"
     copied = f"{row}|{_COUNTERS}" if len({one.top for one in launches}) == 1 else row
     yield "CopyTracksToWorkspaceByRegexWithAncestors", copied, own
     yield "SwitchWorkspace", own
@@ -110,9 +130,12 @@ def _slice_of(place: Place) -> str:
 
 
 def _warp_of(
-    head: Head, mine: NDArray[np.bool_], place: Place, row: str
+    head: Head, mine: NDArray[np.bool_], alike: NDArray[np.bool_], place: Place, row: str
 ) -> list[tuple[str, str, str]]:
-    """Return the command that draws the place's warp above all rows; [] if it left no records."""
+    """Return the command that draws the place's warp above all rows; [] if it left no records.
+
+    ``mine`` are the launch's warps, ``alike`` those of all launches on its row.
+    """
     if place.warp is None:
         return []
     block, warp = place.warp
@@ -121,8 +144,9 @@ def _warp_of(
     if not len(own):
         return []
     sm, lane = int(head.sm[own[0]]), head.lane[own[0]]
-    lanes = np.unique(head.lane[mine & (head.sm == sm)])
-    name = name_of_lane(sm, None if len(lanes) == 1 else int(np.searchsorted(lanes, lane)))
+    lanes, there = np.unique(head.lane[mine & (head.sm == sm)]), alike & (head.sm == sm)
+    alone = len(np.unique(head.lane[there])) == len(np.unique(head.launch[there]))
+    name = name_of_lane(sm, None if alone else int(np.searchsorted(lanes, lane)))
     start, end = int(head.start_ns[own].min()), int(head.end_ns[own].max())
     sql = (
         "SELECT s.ts, s.dur, s.name FROM slice s "  # noqa: S608 - run by the UI, on this file

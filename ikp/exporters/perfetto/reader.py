@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ikp.core.trace import Launch, Slots, Trace, no_slots
 from ikp.core.warps import ordered_warps
 from ikp.errors import ExportError
+from ikp.exporters.perfetto._schema import ROWS, SHARED
 from ikp.exporters.perfetto._walk import (
     PACKET,
     Bytes,
@@ -46,6 +47,7 @@ class Head:
 
     launches: tuple[Launch, ...]
     slots: int  # so many of the warps may have left records
+    shared: bool  # whether launches of a kernel share the rows that a viewer shows
     launch: Ints
     lane: Ints  # the CTA slot of a launch and an SM, where blocks follow each other: any numbers
     block: Ints
@@ -54,12 +56,20 @@ class Head:
     end_ns: Ints
 
     @classmethod
-    def of(cls, launches: tuple[Launch, ...], slots: Slots, others: Slots | None = None) -> Head:
+    def of(
+        cls,
+        launches: tuple[Launch, ...],
+        slots: Slots,
+        others: Slots | None = None,
+        *,
+        shared: bool = False,
+    ) -> Head:
         """Return the head of a trace's slots, and of the warps that left no records."""
         every, place = ordered_warps(slots, others or no_slots())
         _, lane = find_blocks(every, every.start_ns, np.maximum(every.start_ns, every.end_ns))
         columns = (every.launch, lane, every.block, every.sm, every.start_ns, every.end_ns)
-        return cls(launches, len(slots), *(column[place].astype(np.int64) for column in columns))
+        found = (column[place].astype(np.int64) for column in columns)
+        return cls(launches, len(slots), shared, *found)
 
 
 __all__ = ["ForeignError", "open_columns", "read", "read_head", "salvage"]
@@ -102,7 +112,8 @@ def read_head(path: str | PathLike[str]) -> Head:
     from ikp.exporters.perfetto.reader import Head
 
     with open_columns(path) as columns:
-        return Head.of(columns.launches, columns.slots, columns.others)
+        shared = columns.head.about.get(ROWS) == SHARED
+        return Head.of(columns.launches, columns.slots, columns.others, shared=shared)
 
 
 @contextmanager

@@ -16,6 +16,9 @@ A launch is no process: a process is ordered by its name among those of other tr
 process id, and is one with any other process of that id. All tracks are plain ones, in an explicit
 order, and each has slices or a counter to show while it is collapsed. A lane is a CTA slot. All
 launches of a device share its two counters, and so one scale.
+
+Where rows are ``shared``, the launches of a kernel are slices of one row, one after the other, and
+those below them share the rows of CTA slots and warps. Two that overlap have a row each.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from ikp.exporters.timeline.blocks import (
     together,
     with_slots,
 )
+from ikp.exporters.timeline.shared_rows import extents_of, row_of_launch
 
 Ints = NDArray[np.int64]
 
@@ -102,13 +106,18 @@ class Layout:
 
 
 def lay_out(
-    trace: Trace, first_uuid: int = 1, progress: Callable[[int], None] = lambda _: None
+    trace: Trace,
+    first_uuid: int = 1,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    shared: bool = False,
 ) -> Layout:
     """Place every block and warp on a track. Track ids count from ``first_uuid``.
 
     A slot's track is in use as long as its warp ran, and as long as it recorded. Blocks that left
     no records are in CTA slots as others are; their warps have no tracks. ``progress`` is called
-    with the number of further warps that are done, twice for each warp.
+    with the number of further warps that are done, twice for each warp. ``shared``: launches of a
+    kernel share rows.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
@@ -119,27 +128,34 @@ def lay_out(
     blocks, lane_of_warp = find_blocks(every, used_start, used_end, progress)
     blocks, lane_of_slot = with_slots(blocks, place, len(every)), lane_of_warp[place]
     warp = trace.slots.warp.astype(np.int64)
-    warp_of_slot, warps = distinct(lane_of_slot, warp)
     when = extents(blocks, len(trace.launches), span[0] if span else 0)
     running = occupancy(every, blocks, len(trace.launches), progress)
     seen = seen_warps(trace.launches, every)
 
-    tops, launches = _launch_tracks(trace.launches, when, first_uuid)
+    tops, top_of = _tops(trace.launches, when, first_uuid)
+    row = np.arange(len(trace.launches))
     lanes = np.flatnonzero(np.diff(blocks.track, prepend=-1))  # the first block of each
-    counters, counter_rows = _counters(
-        launches, seen, running, first_uuid + len(tops) + len(launches)
-    )
-    lane_uuid = first_uuid + len(tops) + len(launches) + len(counters)
+    if shared:
+        used = extents_of(every.launch, (used_start, used_end), when)
+        row = row_of_launch(trace.launches, [top for _, top in top_of], used)
+        number, one = distinct(row[blocks.launch[lanes]], blocks.sm[lanes], blocks.lane[lanes])
+        blocks, lane_of_slot = replace(blocks, track=number[blocks.track]), number[lane_of_slot]
+        lanes = lanes[one]
+    warp_of_slot, warps = distinct(lane_of_slot, warp)
+    launches = _launch_tracks(top_of, when, first_uuid + len(tops) + row)
+    next_uuid = first_uuid + len(tops) + int(row.max(initial=-1)) + 1
+    counters, counter_rows = _counters(launches, seen, running, next_uuid)
+    lane_uuid = next_uuid + len(counters)
     warp_uuid = lane_uuid + len(lanes)
-    evidence = np.array([one.evidence for one in launches], np.int64)
     lane_rows = _lane_tracks(
-        lane_uuid, evidence, blocks.launch[lanes], blocks.sm[lanes], blocks.lane[lanes]
-    )
+        lane_uuid, first_uuid + len(tops), row[blocks.launch[lanes]], blocks.sm[lanes],
+        blocks.lane[lanes],
+    )  # fmt: skip
     warp_rows = _with_roles(
         _family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
         _roles(trace, warp_of_slot, len(warps)),
     )
-    launch_rows = _launch_rows(trace.launches, launches)
+    launch_rows = (_shared_rows if shared else _launch_rows)(trace.launches, launches)
     return Layout(
         tracks=(*tops, *launch_rows, *counter_rows, *lane_rows, *warp_rows),
         summary=tops[1].uuid,
@@ -187,16 +203,11 @@ def launch_names(launches: tuple[Launch, ...]) -> list[str]:
 
 
 def _launch_tracks(
-    launches: tuple[Launch, ...], when: tuple[Ints, Ints], first_uuid: int
-) -> tuple[list[Track], tuple[LaunchTracks, ...]]:
-    """Return the top rows, and the ids of each launch's rows; ``when`` are starts and ends.
-
-    The first row is that of the first launch, the second the one about the file.
-    """
-    tops, top_of = _tops(launches, when, first_uuid)
-    ids = range(first_uuid + len(tops), first_uuid + len(tops) + len(launches))
-    rows = zip(top_of, ids, when[0].tolist(), when[1].tolist(), strict=True)
-    return tops, tuple(
+    top_of: list[tuple[int, int]], when: tuple[Ints, Ints], evidence: Ints
+) -> tuple[LaunchTracks, ...]:
+    """Return the ids of each launch's rows; ``when`` are starts and ends."""
+    rows = zip(top_of, evidence.tolist(), when[0].tolist(), when[1].tolist(), strict=True)
+    return tuple(
         LaunchTracks(overview, parent, uuid, start, end)
         for (overview, parent), uuid, start, end in rows
     )
@@ -229,7 +240,8 @@ def _tops(
 ) -> tuple[list[Track], list[tuple[int, int]]]:
     """Return the top rows, and for each launch the row that shows it, and the first of its group.
 
-    Launches that ran at the same time can't be slices of one row.
+    The first row is that of the first launch, the second the one about the file. Launches that ran
+    at the same time can't be slices of one row.
     """
     names = group_names(launches)
     groups = list(dict.fromkeys(names)) or [_ALL]
@@ -275,6 +287,20 @@ def _launch_rows(launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...])
         yield Track(one.evidence, name, one.parent, number, description=_describe(launch))
 
 
+def _shared_rows(launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...]) -> Iterator[Track]:
+    """Yield the rows that launches share, named after their kernel."""
+    of_row: dict[int, list[int]] = {}
+    for at, one in enumerate(tracks):
+        of_row.setdefault(one.evidence, []).append(at)
+    for number, (uuid, mine) in enumerate(sorted(of_row.items()), 1):
+        label, parent = launches[mine[0]].label, tracks[mine[0]].parent
+        about = (
+            f"{len(mine):,} launches of {label}, one after the other: a slice each, whose "
+            "arguments say the rest."
+        )
+        yield Track(uuid, label, parent, number, description=about)
+
+
 def _all_seen(launches: Sequence[Seen]) -> tuple[tuple[bool, int, int], tuple[bool, int, int]]:
     """Return of blocks, and of warps: whether all recorded, how many did, and how many ran."""
     blocks = [(one.every_block, one.blocks, one.of_blocks) for one in launches]
@@ -318,15 +344,15 @@ LAST: Final = 1 << 30
 """Behind all launches, whose ranks are 1, 2, ...; as a negative number, in front of them."""
 
 
-def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints) -> list[Track]:
-    """Return the rows of blocks, by launch, SM and CTA slot."""
-    _, first = distinct(launch, sm)
+def _lane_tracks(uuid: int, first_row: int, row: Ints, sm: Ints, lane: Ints) -> list[Track]:
+    """Return the rows of blocks, by the row of their launch, SM and CTA slot."""
+    _, first = distinct(row, sm)
     alone = np.repeat(np.diff(first, append=len(sm)) == 1, np.diff(first, append=len(sm)))
-    place = np.arange(len(launch)) - np.searchsorted(launch, launch)
+    place = np.arange(len(row)) - np.searchsorted(row, row)
     return [
         Track(uuid + i, name_of_lane(one, None if single else number), parent, _FIRST_LANE + rank)
         for i, (one, number, single, parent, rank) in enumerate(
-            zip(*(c.tolist() for c in (sm, lane, alone, launch_row[launch], place)), strict=True)
+            zip(*(c.tolist() for c in (sm, lane, alone, first_row + row, place)), strict=True)
         )
     ]
 

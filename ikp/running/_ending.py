@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ikp.core.run_figures import replays_of
+from ikp.errors import FaultError, IkpError
 from ikp.running.run_options import MIB, Options, of_launch
 from ikp.running.startup.sitecustomize import (
     NO_KERNEL,
@@ -18,6 +23,8 @@ from ikp.running.startup.sitecustomize import (
     say,
     say_nothing_written,
 )
+from ikp.signals import deferred, pass_on
+from ikp.warning import diverted, joined
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -32,6 +39,8 @@ _SAMPLED = (
     "launches of more than 256 blocks have ranges of one block in a few, and when and where all "
     "others ran: --sample 1 records ranges in all."
 )
+_MOST_WARNINGS = 20
+"""The most warnings that are printed."""
 
 
 def report(
@@ -233,3 +242,71 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         ways = {session.facts.get(f"marks in {name}", ""): None for name in launcher.recorded}
         lines.append(f"marks: {'; '.join(ways) if launcher.plan.level == BEST else launcher.plan}.")
     return lines
+
+
+def closed(session: profile, *, silent: bool) -> list[str]:
+    """End a session, and write its trace; return what is to be said of it.
+
+    Without ikp the process would be over: none of its handlers run here.
+
+    Args:
+        session: it is open.
+        silent: hide warnings. Between windows the program's threads go on, and warnings are theirs.
+    """
+    failed = failure()
+    lines: list[str] = []
+    with ExitStack() as own:
+        own.enter_context(diverted(lines.append))
+        if silent:
+            own.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+        try:
+            with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
+                session.__exit__(type(failed) if failed else None, failed, None)
+        except FaultError as fault:  # the trace is written all the same
+            lines.insert(0, str(fault))
+        except Exception as lost:  # noqa: BLE001 - a broken GPU may raise any error
+            pass_on(lost)
+            lines.insert(0, f"the trace is lost: {str(lost) or type(lost).__name__}")
+    return lines
+
+
+def file_state(path: str) -> tuple[int, int] | None:
+    """Return a file's inode and modification time, which differ after it was replaced."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def trace_of(session: profile) -> Trace | None:
+    """Return the trace of a session that has ended; None where it is lost."""
+    try:
+        return session.trace
+    except IkpError as error:
+        say(str(error))
+        return None
+
+
+def failure() -> BaseException | None:
+    """Return the error of which Python has printed a traceback, if the program failed."""
+    found: BaseException | None = getattr(sys, "last_value", None)
+    return found
+
+
+def die_of_interrupt() -> None:
+    """Let Python die by SIGINT, as it does after a program that Ctrl-C ended.
+
+    It remembers whether the latest text that it ran as a program was interrupted, but ``exec`` of a
+    text counts as one, and dataclasses are made by that (CPython's ``run_eval_code_obj``).
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")  # noqa: S102
+
+
+def first_of(messages: list[str]) -> list[str]:
+    """Return the first warnings of a run, and how many more there are."""
+    messages = joined(messages)
+    more = len(messages) - _MOST_WARNINGS
+    return messages[:_MOST_WARNINGS] + ([f"and {more} more warnings."] if more > 0 else [])

@@ -11,18 +11,27 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ikp import registry
 from ikp.core.run_figures import REPLAYED
-from ikp.errors import FaultError, IkpError
-from ikp.running._ending import aside, count_replays, report, report_of_child
+from ikp.errors import IkpError
+from ikp.running._ending import (
+    aside,
+    closed,
+    count_replays,
+    die_of_interrupt,
+    failure,
+    file_state,
+    first_of,
+    report,
+    report_of_child,
+    trace_of,
+)
 from ikp.running._following import (
     claimed,
     ended,
@@ -33,6 +42,7 @@ from ikp.running._following import (
 )
 from ikp.running._installed import installed
 from ikp.running._process_host import ProcessHost
+from ikp.running._substitutes import Child, Forked, StandingBy, TracingExit, Unprepared
 from ikp.running._windows import Windows, importing
 from ikp.running.run_options import Options
 from ikp.running.startup import ikp_frames
@@ -40,7 +50,7 @@ from ikp.running.startup.ikp_children import ROOT
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.session.termination import PATIENCE_S, held_off, hold, on_termination
 from ikp.signals import deferred, pass_on
-from ikp.warning import diverted, joined
+from ikp.warning import diverted
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -49,9 +59,6 @@ if TYPE_CHECKING:
     from ikp.running.process_parts import Part, WindowCounts
     from ikp.running.startup.ikp_children import Family
     from ikp.trace import Trace
-
-_MOST_WARNINGS = 20
-"""The most warnings that are printed."""
 
 
 def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -> Recording:
@@ -79,11 +86,11 @@ def begin(text: str, path: str, *, forked: bool, family: Family | None = None) -
         if options.is_idle:
             recording.windows = Windows(recording, options.while_file)
             launcher.look_ahead()
-            launcher.standby = _StandingBy(options) if options.replays else None
+            launcher.standby = StandingBy(options) if options.replays else None
         elif family is not None and not family.is_root:
-            launcher.session = _Child(recording)
+            launcher.session = Child(recording)
         elif forked:
-            launcher.session = _Forked()
+            launcher.session = Forked()
         else:
             recording.open(undo, path)
         if family is not None or not forked:
@@ -109,121 +116,6 @@ def _beside(launcher: Watched, stepped_in: ExitStack, printed: dict[str, None]) 
             except (IkpError, OSError) as error:
                 pass_on(error)
                 printed[f"kernels that Triton does not launch run plain: {error}"] = None
-
-
-class _Unprepared:
-    """Finds the session; at the first launch, it imports what the trace is written with.
-
-    A program that imports torch may launch nothing. The end would be too late: a signal may bring
-    it in the midst of an import of the program's.
-    """
-
-    def __init__(
-        self, launcher: Watched, session: profile, path: str, host: ProcessHost | None
-    ) -> None:
-        self._launcher, self._session, self._path, self._host = launcher, session, path, host
-        self._first = threading.Lock()  # never given back
-
-    def __call__(self) -> profile:
-        """Return the session."""
-        if self._first.acquire(blocking=False):
-            with deferred(), installed():
-                self._prepare()
-            if self._host is not None:
-                self._host.at_launch()
-            if self._launcher.session is self:
-                self._launcher.session = lambda: self._session
-        return self._session
-
-    def _prepare(self) -> None:
-        try:
-            registry.prepare(self._path)
-        except Exception as error:  # noqa: BLE001 - the end tries again, and says what is lost
-            pass_on(error)
-
-
-class _Child:
-    """The session's substitute in a child of the program: opens the session at its first launch.
-
-    Most children launch nothing, and leave no file. A child that is forked ends by ``os._exit``,
-    which asks no function of ``atexit``: so that writes the trace first.
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._first = threading.Lock()
-
-    def __call__(self) -> profile | None:
-        """Return the session; None where it can't be opened."""
-        with self._first:
-            if self._recording.launcher.session is self:
-                with deferred(), installed():
-                    self._open()
-                if self._recording.host is not None:
-                    self._recording.host.at_launch()
-        return self._recording.session
-
-    def _open(self) -> None:
-        recording = self._recording
-        try:
-            if recording.family is not None:
-                recording.open_child(recording.family)
-                recording.watch_end()
-            registry.prepare(recording.path)
-        except Exception as error:  # noqa: BLE001 - the program goes on
-            pass_on(error)
-            say(f"process {os.getpid()} is not recorded: {error}")
-        recording.launcher.session = lambda: recording.session
-
-
-class _StandingBy:
-    """The session that gives buffers to captured launches while no window is open.
-
-    It writes nothing: windows keep the replays of the graphs.
-    """
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._session: profile | Literal[False] | None = None  # None before the first capture
-        self._first = threading.Lock()
-
-    def __call__(self) -> profile | None:
-        """Return the session, opened at the first capture; None where it can't be opened."""
-        with self._first:
-            if self._session is None:
-                # In a thread of its own: it is not to be the program's current session.
-                with deferred(), installed():
-                    opening = threading.Thread(target=self._open)
-                    opening.start()
-                    opening.join()
-        return self._session or None
-
-    def _open(self) -> None:
-        try:
-            with importing:
-                session = self._options.session(stands_by=True)
-                session.__enter__()
-            self._session = session
-        except Exception as error:  # noqa: BLE001 - the program goes on
-            pass_on(error)
-            self._session = False
-            say(f"process {os.getpid()}: graphs captured outside of windows replay plain: {error}")
-
-
-class _Forked:
-    """The session's substitute in a process that the program forked, where kernels run plain."""
-
-    def __init__(self) -> None:
-        self._said = False
-
-    def __call__(self) -> None:
-        """Say at the first launch that it isn't recorded."""
-        if not self._said:
-            self._said = True
-            say(
-                f"process {os.getpid()} was forked by the program: its kernels run plain, and are "
-                "in no trace."
-            )
 
 
 @dataclass(slots=True)
@@ -267,7 +159,7 @@ class Recording:
         if self.family is not None:
             self.name, self.path = claimed(self.family, path, self.options.template)
         self.session = undo.enter_context(self.options.session(self.path))
-        self.launcher.session = _Unprepared(self.launcher, self.session, self.path, self.host)
+        self.launcher.session = Unprepared(self.launcher, self.session, self.path, self.host)
         if self.host is not None:
             self.host.accompany(self.session)
 
@@ -294,8 +186,8 @@ class Recording:
         """Have ``os._exit`` write the trace first: ``multiprocessing`` ends forked children so."""
         os_: Any = os
         now = os_._exit  # noqa: SLF001
-        if not (isinstance(now, _Exit) and now.pid == os.getpid()):
-            os_._exit = _Exit(now, self)  # noqa: SLF001
+        if not (isinstance(now, TracingExit) and now.pid == os.getpid()):
+            os_._exit = TracingExit(now, self)  # noqa: SLF001
 
     def prepare(self) -> None:
         """Import what sessions and traces need, before the first window.
@@ -402,9 +294,9 @@ class Recording:
             if self.family is not None and not self.family.is_root:
                 window_handed_on(self.family, self.name, number, self.path)
             return written
-        before = _state(self.path)
+        before = file_state(self.path)
         lines += self._close(session, None)
-        trace = _trace(session) if _state(self.path) != before else None
+        trace = trace_of(session) if file_state(self.path) != before else None
         made = None if trace is None else Recorded.of(trace)
         return lambda: (made, lines)
 
@@ -418,7 +310,7 @@ class Recording:
     def forked(self) -> None:
         """Begin anew in a child that the program forked: the parent's launches are the parent's."""
         if self.family is None:
-            self.launcher.session = _Forked()
+            self.launcher.session = Forked()
             self.launcher.exits = _nothing
             return
         self.session, self.ended, self.ending = None, False, threading.Lock()
@@ -434,7 +326,7 @@ class Recording:
         if self.host is not None:
             self.host.forked()
         self.launcher.begin_anew()
-        self.launcher.session = _Child(self)
+        self.launcher.session = Child(self)
 
     def step_out(self) -> None:
         """Restore the program's launches, before Python tears modules down in any order."""
@@ -447,8 +339,8 @@ class Recording:
         hold()
         self._end(None)
         self._unwatch()
-        if isinstance(_failure(), KeyboardInterrupt):
-            _die_of_interrupt()
+        if isinstance(failure(), KeyboardInterrupt):
+            die_of_interrupt()
 
     def exits(self) -> None:
         """Write the trace and report, as the program calls C's ``exit``; end ikp's threads.
@@ -495,7 +387,7 @@ class Recording:
         if self.windows is not None:
             self.windows.stop()
         self.step_out()
-        lines = _first_of(list(self.messages))
+        lines = first_of(list(self.messages))
         root = self.family is None or self.family.is_root
         for text in lines if root else ():
             say(text)
@@ -550,10 +442,10 @@ class Recording:
             self.host.end(waits=patience_s is None)
         if self.session is None:
             return [] if root or self.name else self._set_aside()
-        before = _state(self.path)
+        before = file_state(self.path)
         lines = self._close(self.session, patience_s)
-        wrote = _state(self.path) != before
-        trace = _trace(self.session) if self.session.export else None
+        wrote = file_state(self.path) != before
+        trace = trace_of(self.session) if self.session.export else None
         if trace is not None:
             count_replays(self.launcher, trace.provenance)
             self.traces[self.path] = trace
@@ -606,89 +498,14 @@ class Recording:
         return are_there()
 
     def _close(self, session: profile, patience_s: float | None) -> list[str]:
-        """End the session; return what is to be said of it.
-
-        Without ikp the process would be over: none of its handlers run here.
-        """
+        """End the session; return what is to be said of it."""
         # A signal waits for no profiler of a process without launches: a kernel may never end.
         session.export = bool(self.launcher.recorded) or self._has_replays()
         if not session.export and patience_s is None and self.host is not None:
             session.export = self.host.has_any()
-        failed = _failure()
-        lines: list[str] = []
-        with ExitStack() as own:
-            own.enter_context(diverted(lines.append))
-            if self.ended:  # between windows the program's threads go on, and warnings are theirs
-                own.enter_context(warnings.catch_warnings())
-                warnings.simplefilter("ignore")
-            try:
-                session.patience_s = patience_s
-                with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
-                    session.__exit__(type(failed) if failed else None, failed, None)
-            except FaultError as fault:  # the trace is written all the same
-                lines.insert(0, str(fault))
-            except Exception as lost:  # noqa: BLE001 - a broken GPU may raise any error
-                pass_on(lost)
-                lines.insert(0, f"the trace is lost: {str(lost) or type(lost).__name__}")
-        return lines
+        session.patience_s = patience_s
+        return closed(session, silent=self.ended)
 
 
 def _nothing() -> None:
     """Do nothing as a child exits: its kernels run plain."""
-
-
-class _Exit:
-    """``os._exit`` of a child: the trace is written before the process is gone."""
-
-    def __init__(self, really: Callable[[int], NoReturn], recording: Recording) -> None:
-        self._really, self._recording, self.pid = really, recording, os.getpid()
-
-    def __call__(self, status: int) -> NoReturn:
-        """Write the trace of the process that opened the session, and leave."""
-        recording = self._recording
-        of_windows = recording.windows is not None and recording.name  # one may be being written
-        if recording.session is not None or of_windows:
-            with suppress(Exception):
-                recording.end()
-        self._really(status)
-
-
-def _state(path: str) -> tuple[int, int] | None:
-    """Return a file's inode and modification time, which differ after it was replaced."""
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
-
-
-def _trace(session: profile) -> Trace | None:
-    """Return the trace of a session that has ended; None where it is lost."""
-    try:
-        return session.trace
-    except IkpError as error:
-        say(str(error))
-        return None
-
-
-def _failure() -> BaseException | None:
-    """Return the error of which Python has printed a traceback, if the program failed."""
-    found: BaseException | None = getattr(sys, "last_value", None)
-    return found
-
-
-def _die_of_interrupt() -> None:
-    """Let Python die by SIGINT, as it does after a program that Ctrl-C ended.
-
-    It remembers whether the latest text that it ran as a program was interrupted, but ``exec`` of a
-    text counts as one, and dataclasses are made by that (CPython's ``run_eval_code_obj``).
-    """
-    with suppress(KeyboardInterrupt):
-        exec("raise KeyboardInterrupt")  # noqa: S102
-
-
-def _first_of(messages: list[str]) -> list[str]:
-    """Return the first warnings of a run, and how many more there are."""
-    messages = joined(messages)
-    more = len(messages) - _MOST_WARNINGS
-    return messages[:_MOST_WARNINGS] + ([f"and {more} more warnings."] if more > 0 else [])

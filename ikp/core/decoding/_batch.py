@@ -106,7 +106,7 @@ def decode_batch(
     reached, more = count_attempted(used)
     timeline = Timeline(used)
     tables = np.array(batch.tables)
-    work = _Work(used, timeline, reached, tables, regions)
+    work = _BatchColumns(used, timeline, reached, tables, regions)
     share = len(batch.layouts) / max(1, len(used.ids))
     plain = work.plain(used) if len(work.events["slot"]) >= _WORTH_PLAIN else None
     for slots in in_chunks(used, reached):
@@ -129,7 +129,7 @@ def decode_batch(
     return Decoded(launches, len(used.ids), slots_of, others, events, work.totals)
 
 
-class _Work:
+class _BatchColumns:
     """A batch's columns, filled chunk by chunk."""
 
     def __init__(
@@ -204,7 +204,7 @@ class _Work:
         self.rows = rows.stop
 
 
-def _slot_columns(used: Used, timeline: Timeline, work: _Work) -> Columns:
+def _slot_columns(used: Used, timeline: Timeline, work: _BatchColumns) -> Columns:
     """Return the columns of slots, but for their roles."""
     layouts = {id(each): each for each in used.layouts}
     number = {key: i for i, key in enumerate(layouts)}
@@ -253,7 +253,7 @@ def _other_columns(used: Used, timeline: Timeline) -> Columns:
     }
 
 
-def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[Launch]:
+def _launches(used: Used, timeline: Timeline, work: _BatchColumns, more: Ints) -> list[Launch]:
     """Return the row of each launch: its geometry, its figures and its notes."""
     figures = _figures(used, work, more)
     faults, fits, wraps = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
@@ -305,7 +305,7 @@ _ODD = (
 _FIGURES = itemgetter(*Figures.__slots__)
 
 
-def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
+def _figures(used: Used, work: _BatchColumns, more: Ints) -> dict[str, Column]:
     """Return the figures of all launches, an array each."""
     most = np.zeros(len(used.layouts), np.int64)
     np.maximum.at(most, used.launch, work.reached)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.abi import REGION_MASK
+from ikp.core.abi import REGION_MASK, OverflowMode
 from ikp.core.decoding._batch import EVENT_COLUMNS, Decoded, LaunchBatch, decode_batch
 from ikp.core.decoding._records import CHUNK_RECORDS, ID_BITS, Codes
 from ikp.core.decoding.launch_header import SegmentSource
@@ -76,7 +76,9 @@ def _batches(sources: Iterable[SegmentSource], tables: _NameTables) -> Iterator[
         if not batch.fits(layout):
             yield batch
             batch = LaunchBatch()
-        batch.add(in_order(source, layout), layout, table)
+        if layout.overflow is OverflowMode.STREAM:
+            source = in_order(source, layout)  # noqa: PLW2901 - the same launch's
+        batch.add(source, layout, table)
         if batch.full:
             yield batch
             batch = LaunchBatch()

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from ikp.core import abi
-from ikp.core.abi import Kind, OverflowMode, PayloadType, Rows, SlotState
+from ikp.core.abi import Kind, PayloadType, Rows, SlotState
 from ikp.core.decoding.launch_header import Bytes, Excerpt, Ints, SegmentLayout, SegmentSource
 from ikp.core.decoding.slots import Memory, first_records, has_tail, is_used, slot_heads
 from ikp.core.regions import fallback_name, merge, region_id
@@ -118,9 +118,9 @@ class StreamReader:
 
 
 def in_order(source: SegmentSource, layout: SegmentLayout) -> SegmentSource:
-    """Return a launch's source; of a stream, with the records that are there in their order."""
+    """Return the source of a launch that streams, with the records that are there in order."""
     data = source.data
-    if layout.overflow is not OverflowMode.STREAM or (isinstance(data, Excerpt) and data.in_order):
+    if isinstance(data, Excerpt) and data.in_order:
         return source
     heads: Rows = np.ascontiguousarray(slot_heads(source, layout)).view(abi.SLOT_HEADER).reshape(-1)
     reader = StreamReader(layout, source.grid_id)

@@ -93,9 +93,11 @@ def busy(seed: int) -> Segment:
 
 def test_it_decodes_all_that_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     by_numpy: list[int] = []
-    add = _batch._Work.add
+    add = _batch._BatchColumns.add
     monkeypatch.setattr(
-        _batch._Work, "add", lambda work, chunk: by_numpy.append(chunk.row.size) or add(work, chunk)
+        _batch._BatchColumns,
+        "add",
+        lambda work, chunk: by_numpy.append(chunk.row.size) or add(work, chunk),
     )
     source = with_lives(busy(1).source(), 9)
     trace = decoded([source], ALL, 50)

@@ -24,8 +24,8 @@ from ikp.profiling.writing import losses_of, lost_ranges, placed_on, save, with_
 from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
-from ikp.session.ended_kernels import gpus_of
 from ikp.session.recorder import Recording
+from ikp.session.segment_sources import gpus_of
 from ikp.session.termination import PATIENCE_S, hold, on_termination
 from ikp.session.wishes import Wishes
 from ikp.signals import pass_on

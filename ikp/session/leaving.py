@@ -15,7 +15,7 @@ from ikp.driver import cuda
 from ikp.errors import PatchError
 from ikp.session import current, replays
 from ikp.session.device import Device
-from ikp.session.ended_kernels import ends_within
+from ikp.session.segment_sources import ends_within
 from ikp.session.service import DeviceService, services
 from ikp.signals import pass_on
 from ikp.warning import warn

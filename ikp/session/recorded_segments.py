@@ -24,11 +24,19 @@ from ikp.session.clocks import aligned, clock_of
 from ikp.session.copies import Copies, joined
 from ikp.session.current import Opening
 from ikp.session.device import Device, device_of
-from ikp.session.ended_kernels import ended_or_failed, fault, lost, streams
 from ikp.session.harvest import Harvest, Taken
 from ikp.session.provenance import provenance
 from ikp.session.replays import ReplayLog
-from ikp.session.segment_sources import SourceReader, is_here, source_of, sources_of
+from ikp.session.segment_sources import (
+    SourceReader,
+    ended_or_failed,
+    fault,
+    is_here,
+    lost,
+    source_of,
+    sources_of,
+    streams,
+)
 from ikp.session.service import DeviceService, service_of
 from ikp.session.wishes import Wishes, device_facts
 

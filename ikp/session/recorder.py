@@ -18,7 +18,6 @@ from ikp.session import launch_marks
 from ikp.session.arena import ReadySegments, SegmentKind, checked_size
 from ikp.session.current import Opening, closed
 from ikp.session.device import Device, device_of
-from ikp.session.ended_kernels import wait, written
 from ikp.session.handed import Held, hand_out
 from ikp.session.harvest import Taken
 from ikp.session.known_launch import LASTS_S, ask_device, revoke
@@ -26,6 +25,7 @@ from ikp.session.lifting import Drain
 from ikp.session.memory import BufferSize
 from ikp.session.recorded_segments import DevicePlace, RecordedSegments
 from ikp.session.replays import CapturedGraph, ReplayLog, known
+from ikp.session.segment_sources import wait, written
 from ikp.session.stock import STOCK_BYTES, Stock
 from ikp.session.wishes import Settled, Wishes, device_facts
 from ikp.warning import warn

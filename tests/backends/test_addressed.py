@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from ikp.backends import further_runs
-from ikp.backends.checked import PlainLaunch
-from ikp.backends.facts_of_launch import add_facts
+from ikp.backends.checked import PlainLaunch, add_facts
 from ikp.backends.further_runs import probe_addresses, run_further
 from ikp.backends.loaded import Module
 from ikp.backends.patched import RecordedLaunch

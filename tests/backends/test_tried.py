@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ikp.backends import further_runs
-from ikp.backends.checked import PlainLaunch
-from ikp.backends.facts_of_launch import add_facts
+from ikp.backends.checked import PlainLaunch, add_facts
 from ikp.backends.further_runs import try_suspects
 from ikp.backends.loaded import Module
 from ikp.backends.patched import RecordedLaunch

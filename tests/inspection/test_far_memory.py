@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ikp.backends import facts_of_launch
+from ikp.backends import checked
 from ikp.inspection import facts_of_trace
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._work import Often
@@ -28,11 +28,11 @@ def test_parameters_that_point_to_memory_of_others(monkeypatch: pytest.MonkeyPat
         asked.append(pointer)
         return ("host", HOST, SIZE) if HOST <= pointer < HOST + SIZE else None
 
-    monkeypatch.setattr(facts_of_launch.cuda_memory, "far_memory", whose)
+    monkeypatch.setattr(checked.cuda_memory, "far_memory", whose)
     values = [struct.pack("<Q", each) for each in (HOST + 64, DEVICE, 0)]
     values.append(struct.pack("<I", 7))
     text = json.dumps({str(8 * at): value.hex() for at, value in enumerate(values)})
-    assert json.loads(facts_of_launch._far_memory(text)) == {"0": ["host", HOST, SIZE]}
+    assert json.loads(checked._far_memory(text)) == {"0": ["host", HOST, SIZE]}
     assert asked == [HOST + 64, DEVICE], "no zero, and no number of four bytes"
 
 

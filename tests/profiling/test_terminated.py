@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.session import ended_kernels, termination
+from ikp.session import segment_sources, termination
 from tests.processes import slim_environment
 
 pytest.importorskip("torch")
@@ -221,16 +221,16 @@ def test_a_failing_end_does_not_keep_the_signal_from_its_effect(
 
 def test_a_kernel_that_does_not_end_is_waited_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
-    monkeypatch.setattr(ended_kernels, "wait", lambda _: done.wait(60))
+    monkeypatch.setattr(segment_sources, "wait", lambda _: done.wait(60))
     began = time.perf_counter()
-    assert not ended_kernels.wait_for([], 0.2)
+    assert not segment_sources.wait_for([], 0.2)
     assert 0.2 <= time.perf_counter() - began < 30
     done.set()
-    assert ended_kernels.wait_for([], 30)
+    assert segment_sources.wait_for([], 30)
 
     def failed(_: object) -> None:
         raise RuntimeError("an illegal memory access")
 
-    monkeypatch.setattr(ended_kernels, "wait", failed)
+    monkeypatch.setattr(segment_sources, "wait", failed)
     with pytest.raises(RuntimeError, match="illegal"):
-        ended_kernels.wait_for([], 30)
+        segment_sources.wait_for([], 30)

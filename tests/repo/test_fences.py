@@ -20,7 +20,7 @@ EXCEPTED = {
     ("ikp.signals", "_give_back"): "the module that it is about",
     ("ikp.checking.child", "_check"): "a process of its own",
     ("ikp.session.harvest", "_read"): "a thread of its own, where no handler runs",
-    ("ikp.session.ended_kernels", "waited_for"): "a thread of its own, where no handler runs",
+    ("ikp.session.segment_sources", "waited_for"): "a thread of its own, where no handler runs",
     ("ikp.session.service", "run"): "a thread of its own, where no handler runs",
     ("ikp.session.service", "answered"): "a thread of its own, where no handler runs",
     ("ikp.session.termination", "_end"): "a thread of its own, while the process ends",

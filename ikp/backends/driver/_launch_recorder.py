@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ikp.backends import facts_of_launch, loaded, patched
+from ikp.backends import loaded, patched
 from ikp.backends.argument import Argument
-from ikp.backends.checked import PlainLaunch, checked, report
+from ikp.backends.checked import PlainLaunch, add_arguments, checked, report
 from ikp.backends.driver import _taking as taking
 from ikp.backends.driver._hook import Hook, InterposedLaunch
 from ikp.backends.driver._passed import shape, values, values_as_text
@@ -275,7 +275,7 @@ class LaunchRecorder:
         meant.patch = made.patch
         parameters = self.seen.memory(kernel).parameters
         read = partial(values_as_text, launch, parameters)
-        facts_of_launch.add_arguments(meant, read, kernel.function())
+        add_arguments(meant, read, kernel.function())
         queue = patched.beside(prof, stream, captured=captured)
         self._copy_constants(kernel, made, stream, queue)
 

@@ -44,7 +44,6 @@ from ikp.backends.triton.unedited._special import (
     hook_the_compiler,
     takes_source,
 )
-from ikp.backends.triton.unedited._warm import Warm
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
 from ikp.core.turns import FIRST, IN_TURN
@@ -153,6 +152,8 @@ class Launcher:
             if is_jitted(kernel):
                 hook_the_compiler()
             if kwargs.get("warmup"):
+                from ikp.backends.triton.unedited._warm import Warm  # few programs warm up
+
                 compiled = plain(*args, **kwargs)
                 return compiled if compiled is None else Warm(self.run, kernel, compiled, kwargs)
             if not trials.depth:

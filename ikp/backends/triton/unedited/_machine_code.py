@@ -13,8 +13,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ikp.backends.checked import PlainLaunch, checked
-from ikp.backends.facts_of_launch import add_arguments
+from ikp.backends.checked import PlainLaunch, add_arguments, checked
 from ikp.backends.further_runs import run_further
 from ikp.backends.launched_grid import LaunchGrid
 from ikp.backends.loaded import Module, modules

@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import PurePath
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Final, NamedTuple, TypeVar
 
 from ikp.after_import import stepping_into
@@ -50,22 +50,32 @@ class Call(NamedTuple):
 def with_lines() -> Iterator[None]:
     """Have kernels compiled with lines and calls from now on, until the context is left.
 
-    CuTe may not be imported yet: it reads the environment when it is. A value that the user has set
-    there holds.
+    CuTe may not be imported yet. The environment of a program that never imports it stays as it is.
+    """
+    with stepping_into(
+        {
+            foreign.OPERATIONS: _place,
+            foreign.CONTROL: lambda module: foreign.place_control(module, _here),
+        }
+    ):
+        yield
+
+
+def _place(operations: ModuleType) -> Callable[[], None]:
+    """Have operations placed, and lines written; return what undoes both.
+
+    CuTe reads the environment later in its import. A value that the user has set there holds.
     """
     value = os.environ.get(LINES)
     os.environ.setdefault(LINES, "1")
-    try:
-        with stepping_into(
-            {
-                foreign.OPERATIONS: lambda module: foreign.place(module, _placed),
-                foreign.CONTROL: lambda module: foreign.place_control(module, _here),
-            }
-        ):
-            yield
-    finally:
+    restore = foreign.place(operations, _placed)
+
+    def undo() -> None:
+        restore()
         if value is None:
             os.environ.pop(LINES, None)
+
+    return undo
 
 
 def _placed(location: Untyped) -> Untyped:

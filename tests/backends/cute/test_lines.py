@@ -96,6 +96,21 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["CUTE_DSL_LINEINFO"] == "0"
 
 
+WITHOUT_CUTE = """
+import os, sys
+from ikp.backends.cute.lines import with_lines
+before = dict(os.environ)
+with with_lines():
+    assert os.environ == before
+assert "cutlass" not in sys.modules
+"""
+
+
+def test_a_program_without_cute_has_its_environment() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "CUTE_DSL_LINEINFO"}
+    subprocess.run([sys.executable, "-c", WITHOUT_CUTE], check=True, env=environment)
+
+
 def test_an_operations_function_reaches_nothing_of_ikp() -> None:
     """QuACK knows an epilogue by all that its functions reach, but for what is installed, and
     refuses what it can't tell of.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 import threading
@@ -180,12 +181,46 @@ class NvtxRanges(threading.local):
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Have Kineto, which reads the environment as it begins, print nothing of its own."""
+    """Have Kineto, which reads the environment as it begins, print nothing of its own.
+
+    Where the thread that begins is not the one that imported torch, it prints a line all the same.
+    """
     before = os.environ.get(_LEVEL)
     if before is None:
         os.environ[_LEVEL] = _SILENT
     try:
-        yield
+        with _without_line(b"ERROR: External init callback must run in same thread"):
+            yield
     finally:
         if before is None:
             os.environ.pop(_LEVEL, None)
+
+
+@contextmanager
+def _without_line(begin: bytes) -> Iterator[None]:
+    """Leave lines that begin so out of what C code prints on ``stderr`` meanwhile.
+
+    ``stderr`` of C is another stream meanwhile, in memory; Python and children write to the file
+    descriptor. The stream stays open: another thread may be printing to it.
+    """
+    libc = ctypes.CDLL(None)
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    try:
+        stderr, open_memory = ctypes.c_void_p.in_dll(libc, "stderr"), libc.open_memstream
+    except (ValueError, AttributeError):  # another C library
+        yield
+        return
+    open_memory.restype = ctypes.c_void_p
+    before, memory = stderr.value, open_memory(ctypes.byref(text), ctypes.byref(size))
+    stderr.value = memory or before
+    try:
+        yield
+    finally:
+        stderr.value = before
+        if memory:
+            libc.fflush(ctypes.c_void_p(memory))
+            lines = ctypes.string_at(text, size.value).splitlines(keepends=True)
+            kept = b"".join(each for each in lines if not each.startswith(begin))
+            one, count = ctypes.c_size_t(1), ctypes.c_size_t(len(kept))
+            libc.fwrite(kept, one, count, ctypes.c_void_p(before))
+            libc.fflush(ctypes.c_void_p(before))

@@ -133,6 +133,28 @@ def test_after_a_kernel_has_failed_no_profiler_is_left_active() -> None:
     assert done.stdout.splitlines() == [*said, "[None, None]"]
 
 
+PRINTS = """
+import ctypes, os, subprocess, sys
+from ikp.profiling.torch_profiler import _silent
+libc = ctypes.CDLL(None)
+def printed(text):
+    libc.fputs(text, ctypes.c_void_p.in_dll(libc, "stderr"))
+with _silent():
+    printed(b"the program's\\n")
+    printed(b"ERROR: External init callback must run in same thread as registerClient (1 != 2)\\n")
+    print("Python's", file=sys.stderr, flush=True)
+    subprocess.run([sys.executable, "-c", "import os; os.write(2, b'a child\\\\n')"])
+printed(b"ERROR: External\\n")
+"""
+
+
+def test_one_line_of_kinetos_is_left_out_and_no_other() -> None:
+    command = [sys.executable, "-c", PRINTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = ["Python's", "a child", "the program's", "ERROR: External"]
+    assert done.stderr.splitlines() == said
+
+
 def test_a_kernel_that_does_not_end_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

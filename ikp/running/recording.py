@@ -407,6 +407,8 @@ class Recording:
         elif self.family is not None and not root:
             off = "" if self.host is None else self.host.off
             without(self.family, off or "it launched no kernel that ikp records")
+        # Kernels of the program's, and what their modules hold, end when they would without ikp.
+        self.launcher.begin_anew()
 
     def _lost(self, error: Exception, *, root: bool) -> list[str]:
         """Return the line on a trace that could not be written, printed in the first process."""

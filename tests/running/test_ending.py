@@ -88,7 +88,12 @@ def test_a_gpu_that_has_failed_is_told_and_nothing_is_raised(error, wanted, tmp_
     session = type("Session", (), {"__exit__": ended, "trace": none, "facts": {}})()
     options = options_of(tmp_path / "x.pftrace")
     launcher = SimpleNamespace(
-        recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set(), session=None
+        begin_anew=lambda: None,
+        recorded=Counter(k=1),
+        plain=Counter(),
+        plan=plan(),
+        aside=set(),
+        session=None,
     )
     Recording(options, launcher, session=session, path=options.path).end()
     said = capfd.readouterr().err
@@ -114,7 +119,12 @@ def test_what_a_program_has_taken_from_itself_ends_in_a_line(
     monkeypatch.setattr(Recording, "_write", fails)
     options = options_of(tmp_path / "x.pftrace")
     launcher = SimpleNamespace(
-        recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set(), session=None
+        begin_anew=lambda: None,
+        recorded=Counter(k=1),
+        plain=Counter(),
+        plan=plan(),
+        aside=set(),
+        session=None,
     )
     Recording(options, launcher, path=options.path).end()
     assert f"ikp: the trace is lost: {wanted}" in capfd.readouterr().err

@@ -8,13 +8,13 @@ surely executed, what is under a condition, and what is in a loop of unknown tri
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ikp.core.code_facts import NO_EXCESS, CodeFacts, RangeFacts
+from ikp.core.code_facts import NO_EXCESS, AccessFacts, CodeFacts, RangeFacts
 from ikp.core.run_figures import AddressFigures
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
@@ -173,8 +173,10 @@ class _Summary:
         waits = tuple(sorted({name for record in records for name in self._awaited(record)}))
         found = RangeFacts(kinds.pop() if len(kinds) == 1 else "", **agreed, awaits=waits)
         # Of several copies, that in the most loops is executed most often.
-        most = max(map(self._how_often, records), key=self._weight)
+        copies = [self._how_often(record) for record in records]
+        most = max(copies, key=self._weight)
         made = self._with_work(found, self._called.with_functions(most))
+        made = replace(made, accesses=self._known(made.accesses, copies))
         if len({self.flow.loop_of(record.spans[0].start) for record in records}) < _TWO:
             return made
         # Which of its executions a mask of one copy is about, the records don't say.
@@ -183,6 +185,24 @@ class _Summary:
     def _weight(self, how_often: dict[int, Often]) -> tuple[int, int]:
         depth = (len(self.flow.loops_around(at)) for at in how_often)
         return min(depth, default=0), len(how_often)
+
+    def _known(
+        self, accesses: tuple[AccessFacts, ...], copies: Sequence[Mapping[int, Often]]
+    ) -> tuple[AccessFacts, ...]:
+        """Return accesses of one copy of a range; of one with known addresses, where it has none.
+
+        Copies of an unrolled loop, and what is left over of it, have the same accesses; those of
+        copies behind conditions that data decide are not known.
+        """
+        if len(copies) < _TWO or all(each.cost is not None for each in accesses):
+            return accesses
+        asked = Counter((each.unit, each.count) for each in accesses)
+        for copy in copies:
+            others = self._accesses.of(copy)
+            alike = Counter((each.unit, each.count) for each in others) == asked
+            if alike and all(each.cost is not None for each in others):
+                return others
+        return accesses
 
     def _with_work(self, facts: RangeFacts, how_often: dict[int, Often]) -> RangeFacts:
         """Return a range's facts with its instruction mix and its accesses."""

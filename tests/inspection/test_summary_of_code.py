@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ikp import registry
-from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts, parse_facts, read_facts
+from ikp.core.code_facts import (
+    FACTS,
+    NO_FACTS,
+    AccessFacts,
+    CodeFacts,
+    RangeFacts,
+    parse_facts,
+    read_facts,
+)
 from ikp.edit import concat
 from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
-from ikp.inspection._images import codes
+from ikp.inspection._images import codes, read_marks
 from ikp.inspection._work import flop
-from ikp.inspection.summary_of_code import code_facts
+from ikp.inspection.summary_of_code import _Summary, code_facts
 from ikp.plugins import Image
+from ikp.sass.control_flow.flow import Flow
 from ikp.sass.cubins.cubin import Cubin
+from ikp.sass.dataflow.lane_state import Shape
 from ikp.sass.disassembly.listing import Code, Instruction
 from tests.analysis.explain.launches import Scene, Warp
 from tests.backends.sass import compile_kernel, spec
@@ -24,6 +35,7 @@ from tests.inspection.compiled import code, image
 from tests.kernels import gemm as tiles
 from tests.kernels.emptied import emptied
 from tests.sass.compiled import code as plain
+from tests.sass.texts import sass
 
 pytestmark = pytest.mark.compiled
 
@@ -406,3 +418,22 @@ def test_what_takes_longest_is_read_first(monkeypatch: pytest.MonkeyPatch) -> No
     said = {f"{KEPT}{name}": name for name in ("short", "long")}
     it.facts_of_trace(replace(concat(scenes), provenance=said))
     assert asked == ["long", "short"]
+
+
+def test_a_copy_with_known_addresses_speaks_for_the_others() -> None:
+    """The rule: the body of an unrolled loop, and its rest, have the same accesses."""
+    unknown = AccessFacts("load.global.16", 1.0, "/src/k.py:7")
+    known = replace(unknown, cost=16.0, least=16.0)
+    of: dict[str, tuple[AccessFacts, ...]] = {"main": (unknown,), "rest": (known,)}
+    of |= {"other": (replace(known, count=2.0),), "both": (known, unknown)}
+    marks = read_marks("")
+    summary = _Summary(Flow(sass("EXIT")), marks, Shape(), 0)
+    vars(summary)["_accesses"] = SimpleNamespace(of=lambda copy: of["".join(copy)])
+
+    def told(*copies: str) -> tuple[AccessFacts, ...]:
+        return summary._known(of[copies[0]], [dict.fromkeys([each]) for each in copies])  # type: ignore[misc]
+
+    assert told("main", "rest") == (known,)
+    assert told("main") == told("main", "main") == (unknown,)
+    assert told("main", "other", "both") == (unknown,), "copies that ask for something else"
+    assert told("rest", "main") == (known,)

@@ -212,6 +212,7 @@ _EFFECTS: Final = {
     "narrow-loads": "local-memory low-occupancy slow-memory exposed-load",
     "few-warps": "exposed-load slow-memory block-switch local-memory",
     "few-blocks": "exposed-load slow-memory low-occupancy few-warps",
+    "small-tiles": "ordered-loads narrow-loads exposed-load slow-memory",
     "few-stages": "exposed-load slow-memory barriers local-memory",
     "uncoalesced": "late-copy copy-issue",
     "block-shape": "uncoalesced halo low-occupancy exposed-load slow-memory divergence",

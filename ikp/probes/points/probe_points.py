@@ -153,7 +153,7 @@ class ProbeRegions:
     def _loop_chain(self, header: int) -> tuple[Line, ...]:
         lines = self.origins.with_calls(loop_lines(self.flow, header))
         inside = self.flow.instructions(self.flow.bodies[header])
-        return naming.called(lines, (self.flow.code.instructions[at].lines for at in inside))
+        return naming.called(lines, map(self.origins.own, inside))
 
     @cached_property
     def _loop_exits(self) -> LoopExits:

@@ -64,7 +64,9 @@ def local_memory(launch: Prepared) -> Iterator[Finding]:
     part = max(share, l1, _guessed(work))
     if part < _LEAST and not loops:
         return
-    held = laid_to(launch, work, lambda unit: ".local." in unit)
+    # Warps wait at barriers for what holds up the others: each cause has its part of that, too.
+    meets = launch.share_in(launch.regions([Activity.WAIT_BARRIER]))
+    held = laid_to(launch, work, lambda unit: ".local." in unit) / max(1 - meets, _LEAST)
     most = max(held, part) if part >= _SURE else _HOLDS_UP * max(part, _LEAST)
     saved = min(1 - nearest(launch, ("L1", "issue", "L2")), most)
     if not enough(launch, saved * launch.duration):

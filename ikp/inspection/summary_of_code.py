@@ -8,13 +8,13 @@ surely executed, what is under a condition, and what is in a loop of unknown tri
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ikp.core.code_facts import NO_EXCESS, AccessFacts, CodeFacts, RangeFacts
+from ikp.core.code_facts import NO_EXCESS, CodeFacts, RangeFacts
 from ikp.core.run_figures import AddressFigures
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
@@ -174,9 +174,8 @@ class _Summary:
         found = RangeFacts(kinds.pop() if len(kinds) == 1 else "", **agreed, awaits=waits)
         # Of several copies, that in the most loops is executed most often.
         copies = [self._how_often(record) for record in records]
-        most = max(copies, key=self._weight)
+        most = max([*filter(self._comes, copies)] or copies, key=self._weight)
         made = self._with_work(found, self._called.with_functions(most))
-        made = replace(made, accesses=self._known(made.accesses, copies))
         if len({self.flow.loop_of(record.spans[0].start) for record in records}) < _TWO:
             return made
         # Which of its executions a mask of one copy is about, the records don't say.
@@ -186,23 +185,14 @@ class _Summary:
         depth = (len(self.flow.loops_around(at)) for at in how_often)
         return min(depth, default=0), len(how_often)
 
-    def _known(
-        self, accesses: tuple[AccessFacts, ...], copies: Sequence[Mapping[int, Often]]
-    ) -> tuple[AccessFacts, ...]:
-        """Return accesses of one copy of a range; of one with known addresses, where it has none.
+    def _comes(self, how_often: Mapping[int, Often]) -> bool:
+        """Whether any warp comes to a copy of a range, or it is not known.
 
-        Copies of an unrolled loop, and what is left over of it, have the same accesses; those of
-        copies behind conditions that data decide are not known.
+        None comes to the body of an unrolled loop that has fewer iterations.
         """
-        if len(copies) < _TWO or all(each.cost is not None for each in accesses):
-            return accesses
-        asked = Counter((each.unit, each.count) for each in accesses)
-        for copy in copies:
-            others = self._accesses.of(copy)
-            alike = Counter((each.unit, each.count) for each in others) == asked
-            if alike and all(each.cost is not None for each in others):
-                return others
-        return accesses
+        values = self._accesses.values
+        at = min(how_often, default=None)
+        return at is None or values.is_guessed(at) or values.warps(at) > 0
 
     def _with_work(self, facts: RangeFacts, how_often: dict[int, Often]) -> RangeFacts:
         """Return a range's facts with its instruction mix and its accesses."""

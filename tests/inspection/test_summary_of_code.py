@@ -9,20 +9,12 @@ from typing import Any
 import pytest
 
 from ikp import registry
-from ikp.core.code_facts import (
-    FACTS,
-    NO_FACTS,
-    AccessFacts,
-    CodeFacts,
-    RangeFacts,
-    parse_facts,
-    read_facts,
-)
+from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts, parse_facts, read_facts
 from ikp.edit import concat
 from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection._images import codes, read_marks
-from ikp.inspection._work import flop
+from ikp.inspection._work import Often, flop
 from ikp.inspection.summary_of_code import _Summary, code_facts
 from ikp.plugins import Image
 from ikp.sass.control_flow.flow import Flow
@@ -420,20 +412,12 @@ def test_what_takes_longest_is_read_first(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == ["long", "short"]
 
 
-def test_a_copy_with_known_addresses_speaks_for_the_others() -> None:
-    """The rule: the body of an unrolled loop, and its rest, have the same accesses."""
-    unknown = AccessFacts("load.global.16", 1.0, "/src/k.py:7")
-    known = replace(unknown, cost=16.0, least=16.0)
-    of: dict[str, tuple[AccessFacts, ...]] = {"main": (unknown,), "rest": (known,)}
-    of |= {"other": (replace(known, count=2.0),), "both": (known, unknown)}
-    marks = read_marks("")
-    summary = _Summary(Flow(sass("EXIT")), marks, Shape(), 0)
-    vars(summary)["_accesses"] = SimpleNamespace(of=lambda copy: of["".join(copy)])
-
-    def told(*copies: str) -> tuple[AccessFacts, ...]:
-        return summary._known(of[copies[0]], [dict.fromkeys([each]) for each in copies])  # type: ignore[misc]
-
-    assert told("main", "rest") == (known,)
-    assert told("main") == told("main", "main") == (unknown,)
-    assert told("main", "other", "both") == (unknown,), "copies that ask for something else"
-    assert told("rest", "main") == (known,)
+def test_a_copy_that_no_warp_comes_to_does_not_speak_for_a_range() -> None:
+    """The rule: an unrolled loop's body is not executed where the loop has fewer iterations."""
+    summary = _Summary(Flow(sass("NOP", "NOP", "EXIT")), read_marks(""), Shape(), 0)
+    warps, guessed = {0: 0.0, 1: 1.0, 2: 0.0}, {2}
+    values = SimpleNamespace(warps=warps.get, is_guessed=guessed.__contains__)
+    vars(summary)["_accesses"] = SimpleNamespace(values=values)
+    often = Often(1.0)
+    assert [summary._comes({at: often}) for at in range(3)] == [False, True, True]
+    assert summary._comes({}), "nothing is left of it"

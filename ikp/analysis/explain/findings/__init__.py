@@ -30,8 +30,9 @@ from ikp.analysis.explain.findings.repeated_accesses import (
     unstaged_loads,
 )
 from ikp.analysis.explain.findings.sizes_of_blocks import again_in_each_block, block_shapes
-from ikp.analysis.explain.findings.slow_accesses import costly_accesses, slow_memory
+from ikp.analysis.explain.findings.slow_accesses import costly_accesses
 from ikp.analysis.explain.findings.slow_instructions import slow_arithmetic, warp_wide_costs
+from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.tensor_cores import idle_products, no_pipeline, small_tiles
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.findings.unused_hardware import (

@@ -75,7 +75,7 @@ class Recorded(Recording):
 
     def losses(self, *, failed: bool) -> list[str]:
         """Return what was lost, in words; not kernels that a failure kept from running."""
-        texts = [*losses_of(self._decoded), *self._lost, *self.cut]
+        texts = [*losses_of(self._decoded), *self._lost, *self.cut, *self.beyond]
         if self._undeducted:
             texts.append(self._undeducted)
         if self.running:
@@ -128,6 +128,7 @@ class Life(Session):
         self.export = True
         self.prepared_later = False  # the opener calls ``registry.prepare`` at its first launch
         self.patience_s: float | None = None  # the longest wait for kernels at the session's end
+        self.most_warps: int | None = None  # that the end decodes; None decodes all
         self.facts: dict[str, str] = {}
         self.joined = ""  # how the host's part lies in the file that was written, in words
         self._path, self._force = path, force
@@ -202,7 +203,7 @@ class Life(Session):
                 beside = HostRecording()
             opening = current.opened(self, self._origin, everywhere=everywhere)
             opening.recording = self._recording = recorded = Recorded(opening, self._wishes)
-            recorded.beside = beside
+            recorded.beside, recorded.most_warps = beside, self.most_warps
             recorded.keep_known_graphs()
             if self._target is not None:
                 recorded.unwatched = on_termination(partial(self._terminate, recorded))

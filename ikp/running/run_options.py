@@ -85,6 +85,9 @@ def warps(text: str) -> list[int]:
 MIB: Final = 1 << 20
 REPLAYS: Final = 8
 """How many replays of each CUDA graph are kept, where the user does not say."""
+MOST_WARPS: Final = 1 << 25
+"""Warps of all launches that a run's end decodes, where the user chooses no launches: the UI has no
+room for more, and they take some 40 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,8 @@ class Options:
             replays=0 if stands_by else self.replays or REPLAYS,
         )
         session.prepared_later = True
+        if self.launch is None and self.replays is None:
+            session.most_warps = MOST_WARPS
         session.export = not stands_by
         return session
 

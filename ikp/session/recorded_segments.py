@@ -77,6 +77,8 @@ class RecordedSegments(ABC):
         self.wishes = wishes
         self.unheard: list[str] = []  # a message of the buffers that no kernel wrote to, if any
         self.cut: list[str] = []  # replays of CUDA graphs that were not kept, in words
+        self.most_warps: int | None = None  # that a reading decodes; None decodes all
+        self.beyond: list[str] = []  # launches that were left out as too many, in words
         self.running = False  # a kernel had not ended when the segments were read
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
@@ -227,7 +229,8 @@ class RecordedSegments(ABC):
         if ended and not failed:
             taken = self._with_replays(taken, made)
         self.running = not ended
-        reading = SourceReader(taken, last, sources_of if ended else self._raw)
+        read = sources_of if ended else self._raw
+        reading = SourceReader(taken, last, read, self.most_warps)
         running = streams(every, failed)
         broken = fault(gone, len(every), failed, facts, running) if failed else None
         if broken is not None:
@@ -246,7 +249,7 @@ class RecordedSegments(ABC):
             trace = aligned(trace, self._clocks(ended=ended))
         else:
             trace, _ = self._until(trace, read_ns, opened)
-        self.unheard = reading.unheard
+        self.unheard, self.beyond = reading.unheard, reading.beyond
         costs = self._costs(time.perf_counter() - began, reading.seconds)
         trace = replace(trace, provenance={**trace.provenance, **costs})
         return trace, broken or reading.broken

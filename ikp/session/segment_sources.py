@@ -206,6 +206,13 @@ class SourceReader:
     """An iterator over segments' sources, read back as a decoder takes them; keeps the last error.
 
     Segments that can't be decoded are left out.
+
+    Args:
+        taken: the segments.
+        last: free the bytes read back as they are decoded.
+        sources: reads some of them back.
+        most: warps that are decoded in all, as decoding takes a second for a million. Further
+            launches are left out, but for the first of each label; None leaves none out.
     """
 
     def __init__(
@@ -213,8 +220,11 @@ class SourceReader:
         taken: Sequence[Taken],
         last: bool,
         sources: Callable[[Sequence[Taken]], Iterator[SegmentSource]],
+        most: int | None = None,
     ) -> None:
-        self._taken, self._last, self._sources = taken, last, sources
+        self._taken, self._last, self._sources, self._most = taken, last, sources, most
+        self._warps, self._labels = 0, set[str]()
+        self._beyond = Counter[str]()
         self.broken: DecodeError | None = None
         self._silent: set[str] = set()  # labels of buffers that no kernel wrote to
         self.seconds = 0.0  # that reading took
@@ -229,6 +239,29 @@ class SourceReader:
         why = "the kernel never ran, or it has no ikp.init(prof) with this buffer."
         return [f"nothing was recorded for {labels}: {why}"]
 
+    @property
+    def beyond(self) -> list[str]:
+        """A message on the launches of each label that were left out as too many."""
+        return [
+            f"{label}: the trace leaves out {count} recorded launch{'es' * (count > 1)}: with them "
+            f"it would have more than {self._most:,} warps, which take minutes to read. Choose "
+            "launches (--launch, --replays) or blocks (--blocks)."
+            for label, count in self._beyond.items()
+        ]
+
+    def _is_beyond(self, source: SegmentSource) -> bool:
+        """Count a launch's warps; return whether they are too many."""
+        layout = source.layout
+        if self._most is None or layout is None:
+            return False
+        warps = layout.slots + layout.others
+        if source.label in self._labels and self._warps + warps > self._most:
+            self._beyond[source.label] += 1
+            return True
+        self._labels.add(source.label)
+        self._warps += warps
+        return False
+
     def __iter__(self) -> Iterator[SegmentSource]:
         for some in _groups(self._taken):
             began = time.perf_counter()
@@ -240,6 +273,8 @@ class SourceReader:
                     each.lifted = None
                 if error is not None:
                     self.broken = error
+                    continue
+                if self._is_beyond(settled):
                     continue
                 launched = settled.layout is not None
                 if each.segment.enabled and not launched and not each.heard:

@@ -118,10 +118,13 @@ class Arena:
                 continue
             if (piece := self._carve(nbytes)) is not None:
                 return piece
-        raise BufferError(
-            f"no memory for a recording buffer of {nbytes / 2**20:.1f} MiB on {self._device}: "
-            f"{failure}. Give a smaller size: prof.buffer(label, size=...)."
-        ) from failure
+        try:
+            raise BufferError(
+                f"no memory for a recording buffer of {nbytes / 2**20:.1f} MiB on {self._device}: "
+                f"{failure}. Give a smaller size: prof.buffer(label, size=...)."
+            ) from failure
+        finally:
+            del failure  # else it and this frame hold each other
 
     def _chunk_bytes(self, nbytes: int) -> int:
         """Return the size of a new chunk, with room for more segments if many of one size came."""

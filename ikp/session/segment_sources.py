@@ -96,7 +96,7 @@ def ends_within(patience_s: float, wait: Callable[[], None]) -> bool:
     thread.start()
     thread.join(patience_s)
     if failed:
-        raise failed[0]
+        raise failed.pop()  # in the list, it and this frame would hold each other
     return not thread.is_alive()
 
 

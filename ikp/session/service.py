@@ -135,8 +135,11 @@ class Worker:
                 raise PatchError(self._over)
             self._jobs.put(answered)
         found, error = answer.get()
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # else it and this frame hold each other, and the program's variables
         made: _Result = found
         return made
 

@@ -1,0 +1,66 @@
+"""Errors that pass functions of ikp's hold nothing of the program's once they are handled.
+
+Where a function keeps an error that it raises, both hold each other until the next collection of
+garbage, and with them the variables of every caller: a program's tensors among them.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ikp.session.arena import Arena
+from ikp.session.segment_sources import ends_within
+from ikp.session.service import DeviceService
+from tests.session.test_service import CPU, Reused, gpu, storage
+
+pytestmark = pytest.mark.any_pins
+__all__ = ["gpu", "storage"]
+
+
+class Tensor:
+    """Something that the program holds."""
+
+
+@pytest.fixture(autouse=True)
+def _no_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def fail() -> None:
+    raise RuntimeError("a kernel has failed")
+
+
+def is_let_go(call: Callable[[], object]) -> bool:
+    """Return whether a caller's tensor ends with the caller, whose call fails."""
+
+    def program() -> weakref.ref[Tensor]:
+        tensor = Tensor()
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - as a program that goes on
+            return weakref.ref(tensor)
+        raise AssertionError("it did not fail")
+
+    return program()() is None
+
+
+def test_an_error_of_the_services_thread_holds_no_caller(gpu: DeviceService) -> None:
+    assert is_let_go(lambda: gpu.call(fail))
+
+
+def test_an_error_of_a_wait_for_kernels_holds_no_caller() -> None:
+    assert is_let_go(lambda: ends_within(60, fail))
+
+
+def test_memory_that_there_is_not_holds_no_caller(
+    storage: Reused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "zeroed", lambda _: fail())
+    arena = Arena(storage, CPU)
+    assert is_let_go(lambda: arena.take(1 << 20))

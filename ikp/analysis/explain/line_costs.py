@@ -32,6 +32,7 @@ class LineCost:
     parts: Mapping[str, float]
     counts: Mapping[str, float]
     ranges: tuple[RangeWork, ...]  # that hold its code, those of most of its time first
+    slow: frozenset[str] = frozenset()  # the slow functions that it calculates
 
     def share_of(self, kinds: Collection[str]) -> float:
         """Return the part of the warps' time of its instructions of some kinds."""
@@ -54,6 +55,7 @@ def line_costs(launch: Prepared) -> tuple[LineCost, ...]:
     parts: dict[str, dict[str, float]] = {}
     counts: dict[str, dict[str, float]] = {}
     where: dict[str, list[tuple[float, RangeWork]]] = {}
+    slow: dict[str, set[str]] = {}
     for hot in hot_ranges(launch, work) if work is not None else ():
         held = _held(hot)
         for one in hot.work.facts.lines:
@@ -64,6 +66,7 @@ def line_costs(launch: Prepared) -> tuple[LineCost, ...]:
                 executed = one.parts[kind] * hot.work.executions
                 number[kind] = number.get(kind, 0.0) + executed
             where.setdefault(one.line, []).append((sum(cost.values()), hot.work))
+            slow.setdefault(one.line, set()).update(one.slow)
     found = [
         LineCost(
             line,
@@ -71,6 +74,7 @@ def line_costs(launch: Prepared) -> tuple[LineCost, ...]:
             known,
             counts[line],
             tuple(one for _, one in sorted(where[line], key=lambda pair: -pair[0])),
+            frozenset(slow[line]),
         )
         for line, known in parts.items()
     ]

@@ -39,3 +39,20 @@ def test_lines_of_the_compilers_own_library_are_as_they_are() -> None:
 
 def test_code_that_waits_has_no_costly_line() -> None:
     assert spent("compare", 8, beside=2) is None, "few instructions in 2,000 cycles"
+
+
+def divides(count: float, beside: float = 75.0) -> Finding | None:
+    """Return the finding on a line that divides, beside multiply-adds of another."""
+    mix = {"fma": (count + beside, 0, 0)}
+    other = LineFacts("/src/k.cu:63", beside, parts={"fma": beside})
+    line = LineFacts(LINE, count, {"division": count / 10}, parts={"fma": count})
+    return found(RangeFacts("compute", mix=mix, lines=(line, other)), "slow-arithmetic")
+
+
+def test_slow_functions_are_told_by_the_time_of_their_lines() -> None:
+    one = divides(75)
+    assert one is not None and one.confidence == "likely" and "division" in one.title
+    assert one.where.lines == (LINE,) and "reciprocal" in one.suggestion
+    assert one.bound_share == pytest.approx(0.6 / 2, abs=0.01), "what is as fast stays"
+    few = divides(25)
+    assert few is None or few.confidence == "possible"

@@ -186,3 +186,22 @@ def test_loads_that_pass_the_first_cache_by() -> None:
     assert one is not None and "loads past L1" in one.title
     assert uncached(10) is None, "one load in ten"
     assert uncached(100, "lwbi") is None, "each byte once"
+
+
+def test_arithmetic_that_is_the_same_takes_no_more_than_its_part_of_the_issue_slots() -> None:
+    """A launch that waits for memory hides it."""
+    busy = replace(BUSY, mix={"fma": (120, 0, 0), "integer": (80, 0, 0)})
+    one, idle = (found(extra("uniform", 50, facts=f), "uniform-arithmetic") for f in (busy, BUSY))
+    assert one is not None and idle is not None
+    assert one.bound_share == pytest.approx(2 * idle.bound_share, abs=0.01)
+
+
+def test_sums_that_all_lanes_do_alike_are_a_cause_at_the_roof_of_what_they_load() -> None:
+    """Each lane loads an element of its own then: L1 is asked for a thirty-second."""
+    one = access("load.shared.4", cost=1.0, least=1.0, addresses=1, depends="i").accesses[0]
+    full = replace(
+        BUSY, mix={**BUSY.mix, "load.shared.4": (119, 0, 0)}, accesses=(replace(one, count=119),)
+    )
+    assert found(extra("alike", 50, facts=full), "alike-lanes") is not None
+    own = replace(full, accesses=(replace(full.accesses[0], addresses=32),))
+    assert found(extra("alike", 50, facts=own), "alike-lanes") is None

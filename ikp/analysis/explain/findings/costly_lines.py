@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, if_counted
+from ikp.analysis.explain.findings.slow_instructions import REMEDIES, slow_arithmetic
 from ikp.analysis.explain.line_costs import LineCost, line_costs
 from ikp.analysis.explain.places import short_line, where_of
 from ikp.analysis.explain.prepared import Prepared
@@ -77,7 +78,8 @@ _LIBRARY: Final = "/triton/"
 
 @if_counted
 def costly_lines(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    """Yield a finding on the line whose by-work takes most of the time."""
+    """Yield a finding on the line whose by-work takes most of the time, and on slow functions."""
+    yield from _slow_functions(launch, work)
     if share_of(launch, "issue", "integer", "XU") < _BUSY:
         return
     kinds = frozenset(_KINDS)
@@ -93,6 +95,66 @@ def costly_lines(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     saved = min(first.share_of(kinds), 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), gone))
     if enough(launch, saved * launch.duration, _WORTH):
         yield _of_line(launch, first, gone, saved)
+
+
+_FUNCTIONS: Final = 0.3
+"""Part of the warps' time from which on lines with slow functions are a cause: of 60 kernels that
+others wrote, one has it, whose shared memory is at its roof."""
+_FASTER: Final = 0.6
+"""Part of the time of such lines that goes with the functions."""
+_BESIDE: Final = (
+    *("load", "store", "copy", "atomic", "tensor", "branch", "barrier", "wait", "fence"),
+    "shuffle",
+)
+"""What such lines do beside their arithmetic, by how its kinds begin."""
+
+
+def _slow_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on divisions, roots and powers by the time of their lines' arithmetic."""
+    some = [(one, _arithmetic(one)) for one in line_costs(launch) if one.slow]
+    some = sorted(((one, kinds) for one, kinds in some if kinds), key=_share_of)
+    share = sum(one.share_of(kinds) for one, kinds in some)
+    if share < _FUNCTIONS:
+        return
+    gone = sum(one.count_of(kinds) for one, kinds in some) / max(work.total, 1.0)
+    gone = min(_FASTER * gone, 1.0)
+    saved = min(_FASTER * share, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), gone))
+    if not enough(launch, saved * launch.duration, _WORTH) or _are_found(launch):
+        return
+    first = some[0][0]
+    names = sorted(first.slow)
+    yield finding(
+        launch,
+        "slow-arithmetic",
+        title=f"{short_line(first.line)} calculates {' and '.join(f'{name}s' for name in names)}: "
+        f"the arithmetic of such lines takes {100 * share:.0f} % of the warps' time",
+        number=Number("arithmetic of such lines, of the warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without="with faster ones, or with fewer",
+        confidence="likely",
+        rationale="counted: instructions of lines with such functions, which a compiler expands "
+        "into tens of instructions each, by how long each holds a warp up; recorded: the time of "
+        "their code. Refuted if results need each of them.",
+        where=where_of(launch, first.ranges, [one.line for one, _ in some]),
+        suggestion=" ".join(dict.fromkeys(REMEDIES[name] for name in names if name in REMEDIES)),
+    )
+
+
+def _are_found(launch: Prepared) -> bool:
+    """Whether slow functions are a cause by the instructions that they are, too."""
+    return any(
+        one.id == "slow-arithmetic" and one.confidence == "likely"
+        for one in slow_arithmetic(launch)
+    )
+
+
+def _arithmetic(one: LineCost) -> frozenset[str]:
+    """Return the kinds of a line's instructions that its functions may be made of."""
+    return frozenset(kind for kind in one.parts if not kind.startswith(_BESIDE))
+
+
+def _share_of(pair: tuple[LineCost, frozenset[str]]) -> float:
+    return -pair[0].share_of(pair[1])
 
 
 def _of_line(launch: Prepared, one: LineCost, gone: float, saved: float) -> Finding:

@@ -31,6 +31,7 @@ class InstructionKind:
     fewest: float = 0.0  # instructions for each of these that no change saves
     most: float = math.inf  # instructions for each thing that these are for: of more, it is more
     with_loads: bool = False  # whether loads of one address by all lanes go with them
+    by_issue: bool = False  # whether they take no more time than their part of the issue slots
     times: float = 1.0  # as many others that these instructions hold up, beside themselves
 
 
@@ -226,6 +227,7 @@ KINDS: Final = {
         "calculate it once, ahead of the loop, into a local variable: a compiler leaves it inside "
         "where a store may be to what is loaded (__restrict__), or where a condition is around it",
         least=0.08,
+        by_issue=True,
         times=_WITH_THE_CHECK,
     ),
     "uniform": InstructionKind(
@@ -238,6 +240,7 @@ KINDS: Final = {
         "calculate it once, ahead of the launch, and pass the result as a parameter; or in one "
         "thread of each block, and share it through shared memory",
         least=0.08,
+        by_issue=True,
         times=_WITH_THE_CHECK,
     ),
     "swaps": InstructionKind(

@@ -36,7 +36,7 @@ from ikp.analysis.explain.places import (
 )
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.region_times import cycles_of
-from ikp.analysis.explain.roofs import NEAR, nearest, roofs
+from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import ExtraWork
@@ -68,6 +68,8 @@ def _found(
     parts = sum(one.executions * each.parts for one, each in some)
     share = min(count / max(weighed(work), 1.0), 1.0)
     time = words.gone * sum(_time(launch, work, one, each, words) for one, each in some)
+    if words.by_issue:
+        time = min(time, words.times * share * share_of(launch, "issue") / REACHED["issue"])
     eased = ("L1",) if words.with_loads and _loads_one(work, some) else ()
     saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, eased, words.gone * share))
     if not words.fewest * parts < count <= words.most * max(parts, 1e-9):

@@ -209,7 +209,7 @@ def _special(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if issue >= _SURE / 2:
         share, gone = issue, count / max(work.total, 1.0)
         what = _counted(slow.functions)
-        suggestion = " ".join(_DO[name] for name in _DO if name in slow.functions)
+        suggestion = " ".join(REMEDIES[name] for name in REMEDIES if name in slow.functions)
     elif xu >= _SURE:
         share, gone = xu, work.issued.get("xu", 0.0) / max(work.total, 1.0)
         what = f"{work.issued.get('xu', 0.0):,.0f} transcendental instructions"
@@ -282,7 +282,7 @@ def _looped_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         "them, by how long they hold a warp up; measured: the warps' time is arithmetic, and no "
         "unit is busy. Refuted if nothing faster is as exact.",
         where=where_of(launch, [one.work for one in some], [each.line for each in lines]),
-        suggestion=_DO[name],
+        suggestion=REMEDIES[name],
     )
 
 
@@ -383,13 +383,14 @@ _INDICES: Final = (
     "Let the grid's dimensions give the indices, or carry them from one iteration to the next; "
     "divide in 32 bits, or by constants (tl.constexpr, templates); shift and mask by powers of 2."
 )
-_DO: Final = {
+REMEDIES: Final = {
     "power": "Multiply (x * x * x) in place of pow with a small exponent.",
     "64-bit integer division": _INDICES,
     "integer division": _INDICES,
     "division": "Multiply by a reciprocal that is calculated once; __fdividef or -use_fast_math.",
     "square root": "Use rsqrtf, or -use_fast_math.",
 }
+"""What to do about slow functions, by their names in ``LineFacts.slow``."""
 _TRANSCENDENTAL: Final = (
     "exp2 with a scaled argument in place of exp; a polynomial for some of them; -use_fast_math"
 )

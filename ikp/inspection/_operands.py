@@ -12,6 +12,7 @@ from typing import Final
 
 from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, work_of
 
 _PRODUCTS: Final = ("HMMA", "HGMMA", "QGMMA", "QMMA", "IMMA", "IGMMA")
@@ -78,21 +79,34 @@ def promoted(uses: DefUse) -> list[int]:
     Products can add to that sum themselves. Where a factor goes with it, they can't. With the sums
     go selections of these, as of a first iteration.
     """
-    flow, found = uses.flow, list[int]()
+    flow, found = uses.flow, set[int]()
     code = flow.code.instructions
-    for at in flow.code.of("FADD", "IADD3", "VIADD"):
-        loop = flow.loop_of(at)
-        each = code[at]
-        if loop is None or at in uses.ours or each.guard:
+    for at in flow.code.of(*_SUMS):
+        loop, each = flow.loop_of(at), code[at]
+        if loop is None or at in uses.ours or each.guard or not _adds(each):
             continue
-        made = [uses.source_set(at, text) for text in each.operands[1:3]]
+        second = each.operands[-1] if each.op == "IMAD" else each.operands[2]
+        made = [uses.source_set(at, text) for text in (each.operands[1], second)]
         for one, other in (made, made[::-1]):
-            last = max(other & loop.body, default=-1)  # from at on: of the iteration before
-            if _are_products(flow, one) and (last >= at or other & {*found}):
-                found.append(at)
+            if not _are_products(flow, one):
+                continue
+            selects = {way for way in other & loop.body if code[way].op in _SELECTS}
+            behind = {way for select in selects for way in uses.sources(select)} & loop.body
+            last = max(other & loop.body | behind, default=-1)  # from at on: the iteration before
+            if last >= at or (other | behind) & found:
+                found |= {at, *selects}
                 break
-    selects = (user for at in found for user in uses.users(at) if code[user].op in ("SEL", "FSEL"))
-    return sorted({*found, *selects})
+    selects = {user for at in found for user in uses.users(at) if code[user].op in _SELECTS}
+    return sorted(found | selects)
+
+
+_SUMS: Final = ("FADD", "IADD3", "VIADD", "IMAD")
+_SELECTS: Final = ("SEL", "FSEL")
+
+
+def _adds(each: Instruction) -> bool:
+    """Whether a product of integers is by one: a compiler adds so, too."""
+    return each.op != "IMAD" or each.opcode.startswith("IMAD.IADD")
 
 
 def _are_products(flow: Flow, sources: Iterable[int]) -> bool:

@@ -575,3 +575,6 @@ def test_integer_sums_of_products_with_their_selections_are_promoted() -> None:
     whole = PRODUCT.replace("HMMA.16816.F32", "IMMA.16832.S8.S8")
     body = (whole, "IADD3 R21, R40, R20, RZ", "SEL R20, R40, R21, P6")
     assert count("promoted", *loop(*body, STORED)) == 2
+    first = (whole, "SEL R21, R20, RZ, P6", "IMAD.IADD R20, R21, 0x1, R40")
+    assert count("promoted", *loop(*first, STORED)) == 2, "of the sum before"
+    assert count("promoted", *loop(whole, "IMAD R20, R20, 0x2, R40", STORED)) == 0, "a factor"

@@ -191,7 +191,7 @@ def test_loads_that_pass_the_first_cache_by() -> None:
 def test_arithmetic_that_is_the_same_takes_no_more_than_its_part_of_the_issue_slots() -> None:
     """A launch that waits for memory hides it."""
     busy = replace(BUSY, mix={"fma": (120, 0, 0), "integer": (80, 0, 0)})
-    one, idle = (found(extra("uniform", 50, facts=f), "uniform-arithmetic") for f in (busy, BUSY))
+    one, idle = (found(extra("uniform", 50, 5, f), "uniform-arithmetic") for f in (busy, BUSY))
     assert one is not None and idle is not None
     assert one.bound_share == pytest.approx(2 * idle.bound_share, abs=0.01)
 

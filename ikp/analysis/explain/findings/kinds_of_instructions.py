@@ -43,6 +43,9 @@ _ALL_OF_IT: Final = 3.0
 """Loads, addresses and conditions come with arithmetic that all lanes do alike."""
 _WITH_THE_CHECK: Final = 2.0
 """Such instructions wait for each other, and for the check or the loads that they begin with."""
+_OF_A_FUNCTION: Final = 12.0
+"""Instructions that a division or a root takes: of more for each, most are plain arithmetic, which
+costs little where it is repeated."""
 KINDS: Final = {
     "unfused": InstructionKind(
         "unfused-sums",
@@ -227,6 +230,7 @@ KINDS: Final = {
         "calculate it once, ahead of the loop, into a local variable: a compiler leaves it inside "
         "where a store may be to what is loaded (__restrict__), or where a condition is around it",
         least=0.08,
+        most=_OF_A_FUNCTION,
         by_issue=True,
         times=_WITH_THE_CHECK,
     ),
@@ -240,6 +244,7 @@ KINDS: Final = {
         "calculate it once, ahead of the launch, and pass the result as a parameter; or in one "
         "thread of each block, and share it through shared memory",
         least=0.08,
+        most=_OF_A_FUNCTION,
         by_issue=True,
         times=_WITH_THE_CHECK,
     ),

@@ -37,6 +37,7 @@ from ikp.inspection._held_up import (
     unpipelined,
 )
 from ikp.inspection._operands import promoted, reworked
+from ikp.inspection._roundabout import by_logarithms, compensated, to_and_fro
 from ikp.inspection._serves import Serves
 from ikp.inspection._unchanged import invariant, uniform
 from ikp.inspection._work import Often, chasing_loads, line_of
@@ -149,6 +150,9 @@ class Extra:
             "swaps": lambda: twice(shared_swaps(self.flow, self.ours)),
             "clocks": lambda: twice(clock_reads(self.uses)),
             "reworked": lambda: reworked(self.uses),
+            "logarithms": lambda: by_logarithms(self.uses),
+            "to and fro": lambda: to_and_fro(self.uses),
+            "compensated": lambda: compensated(self.uses),
             "block votes": lambda: twice(block_votes(self.uses)),
             "invariant": lambda: invariant(self.uses),
             "uniform": lambda: uniform(self.uses),

@@ -578,3 +578,34 @@ def test_integer_sums_of_products_with_their_selections_are_promoted() -> None:
     first = (whole, "SEL R21, R20, RZ, P6", "IMAD.IADD R20, R21, 0x1, R40")
     assert count("promoted", *loop(*first, STORED)) == 2, "of the sum before"
     assert count("promoted", *loop(whole, "IMAD R20, R20, 0x2, R40", STORED)) == 0, "a factor"
+
+
+LOGARITHMS = ("MUFU.LG2 R20, R30", "MUFU.LG2 R21, R31", "FADD R22, R20, R21", "MUFU.EX2 R23, R22")
+
+
+def test_products_by_way_of_logarithms() -> None:
+    assert count("logarithms", *loop(*LOGARITHMS)) == 2
+    assert not count("logarithms", *LOGARITHMS), "once"
+    power = ("MUFU.LG2 R20, R30", "FMUL R22, R20, R31", "MUFU.EX2 R23, R22")
+    assert not count("logarithms", *loop(*power)), "a power"
+
+
+def test_numbers_that_are_narrowed_and_widened_again() -> None:
+    narrow = "F2FP.F16.F32.PACK_AB R20, RZ, R30"
+    wide = "HADD2.F32 R21, -RZ, R20.H0_H0"
+    assert count("to and fro", *loop(narrow, wide, "FADD R3, R3, R21")) == 2
+    assert not count("to and fro", *loop(narrow, wide, "STG.E desc[UR4][R8.64], R20")), "stored"
+    assert not count("to and fro", narrow, wide, "FADD R3, R3, R21"), "once"
+
+
+def test_sums_that_carry_their_error_along() -> None:
+    """Kahan's: y = x - c, t = s + y, c = (t - s) - y, s = t."""
+    kahan = (
+        "FADD R20, R30, -R22",
+        "FADD R21, R3, R20",
+        "FADD R23, R21, -R3",
+        "FADD R22, R23, -R20",
+    )
+    moved = (*kahan, "MOV R3, R21")
+    assert count("compensated", *loop(*moved, STORED)) >= 3
+    assert not count("compensated", *loop("FADD R3, R3, R30", "FADD R5, R5, -R31", STORED))

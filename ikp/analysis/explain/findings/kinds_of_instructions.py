@@ -296,4 +296,34 @@ KINDS: Final = {
         least=0.015,
         times=10.0,  # each waits for the block's last warp
     ),
+    "logarithms": InstructionKind(
+        "slow-arithmetic",
+        "{line} adds logarithms and takes the exponential of the sum: {share} of all instructions, "
+        "where products would do",
+        "with products",
+        "exponentials, in loops, of sums of two logarithms or more, with these sums",
+        "products overflow where sums of logarithms don't",
+        "multiply the numbers themselves, without log and exp",
+        least=0.05,
+        times=_WITH_THE_CHECK,
+    ),
+    "to and fro": InstructionKind(
+        "needless-conversions",
+        "{line} converts numbers to fewer bits and back at once: {share} of all instructions",
+        "without the conversions",
+        "conversions to 16 bits or fewer, in loops, whose results are only converted back",
+        "results must be rounded there",
+        "keep the numbers in FP32 until they are stored, or go to a product",
+    ),
+    "compensated": InstructionKind(
+        "compensated-sums",
+        "{line} carries the error of a sum along (Kahan): {share} of all instructions",
+        "with plain sums",
+        "additions, in loops, that subtract from a sum what it was before",
+        "plain sums are not exact enough",
+        "sum plainly, in several registers, or in pairs (a tree): as exact for most data, with an "
+        "addition for each number",
+        gone=0.75,
+        least=0.15,
+    ),
 }

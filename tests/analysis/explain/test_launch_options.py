@@ -31,6 +31,7 @@ def findings(
     backend: str = "driver",
     registers: int = 32,
     loops: tuple[LoopFacts, ...] = (),
+    shared: int = 0,
 ) -> dict[str, Finding]:
     """Return the findings on blocks of so many warps, that many of which an SM holds at once."""
     scene, name = Scene(), "iteration @k.py:7"
@@ -40,7 +41,7 @@ def findings(
         end = start + 1000 * steps
         scene.add(*(Warp(each, w, each % SMS, start, end, ranges) for w in range(warps)))
     code = CodeFacts(
-        "sm_90a", registers, ranges={name: facts, "kernel": RangeFacts("")}, loops=loops,
+        "sm_90a", registers, shared, ranges={name: facts, "kernel": RangeFacts("")}, loops=loops,
         kernel="kernel",
     )  # fmt: skip
     trace = scene.trace(device="NVIDIA H200", backend=backend)
@@ -57,6 +58,17 @@ def test_blocks_of_one_warp_fill_half_of_an_sm_whatever_ranges_say_of_waits() ->
     busy = replace(QUIET, mix={"fma": (180, 0, 0)})  # 32 warps' are 72 % of the slots to issue
     assert "low-occupancy" not in findings(busy)
     assert "low-occupancy" not in findings(QUIET, warps=2), "the SM is full"
+
+
+def test_shared_memory_of_a_block_leaves_few_warps_whatever_ranges_say_of_waits() -> None:
+    accesses = replace(QUIET, mix={"fma": (100, 0, 0), "load.shared.4": (4, 0, 0)})
+    for activity in ("compute", "load"):
+        facts = replace(accesses, activity=activity)
+        one = findings(facts, warps=4, held=4, shared=50 << 10).get("low-occupancy")
+        assert one is not None and one.confidence == "likely" and "shared memory" in one.title
+        assert one.bound_share >= 0.3, "half of what four times the warps win, at least"
+    products = replace(accesses, activity="mma", mix={"tensor.group.2": (1, 0, 0)})
+    assert "low-occupancy" not in findings(products, warps=4, held=4, shared=50 << 10)
 
 
 def test_blocks_that_make_pieces_one_after_another_can_be_more() -> None:

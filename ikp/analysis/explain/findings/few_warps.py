@@ -63,9 +63,10 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     share = launch.share_in(regions)
     full = room.warps / room.possible
     at_stake = share * (1 - room.fewest / room.waves) * launch.duration
-    small = room.counted and room.limited_by == "CTA slots"
+    part = _BY_LAUNCH.get(room.limited_by or "", 0.0) if room.counted else 0.0
+    small = part > 0 and not launch.regions([Activity.MMA]).size
     if small:
-        at_stake = max(at_stake, _won_by_warps(launch, room) * launch.duration)
+        at_stake = max(at_stake, part * _won_by_warps(launch, room) * launch.duration)
     alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
     if alone:
         at_stake = max(at_stake, (1 - max(nearest(launch), 2 * full)) * launch.duration)
@@ -110,6 +111,9 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     )
 
 
+_BY_LAUNCH: Final = {"CTA slots": 1.0, "shared memory": 0.5}
+"""What a launch gives, and the part of what as many warps win that its change wins: blocks of
+another size do the same, and less shared memory may cost work. Tiles of products need theirs."""
 _REACHED: Final = 0.9
 """Part of what the nearest roof allows that kernels with enough warps reach."""
 

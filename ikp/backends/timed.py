@@ -23,14 +23,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ikp.backends._pairs import Time, compared
 from ikp.core.run_figures import TIMED
 from ikp.core.segment import Tensor
 from ikp.driver import cuda
 from ikp.errors import IkpError
 
 if TYPE_CHECKING:
+    from ikp.backends._pairs import Time
     from ikp.backends.repeats import KnownLaunch
+    from ikp.core.run_figures import TimedLaunches
 
 MOST: Final = 9
 """Launches of each kind that are timed. The first one is left out: its code is in no cache."""
@@ -94,7 +95,7 @@ class _Launches:
         """Note that a further launch was timed."""
         self.turns += 1
         if self.turns % _AT_ONCE == 0:
-            made = compared(grid, _taken(self.recorded), _taken(self.plain))
+            made = _compared(grid, self.recorded, self.plain)
             if made is not None and made.in_turn:
                 self.is_well_known = made.error_us < WELL_KNOWN * made.plain_us
 
@@ -329,7 +330,7 @@ class Timed:
         self.reports += 1
         every = (each for function in found.values() for each in function.grids.items())
         for grid, each in every:
-            made = compared(grid, _taken(each.recorded), _taken(each.plain))
+            made = _compared(grid, each.recorded, each.plain)
             if made is not None:
                 key = f"{TIMED}{each.label}"
                 lines = [*each.facts.get(key, "").splitlines(), made.text()]
@@ -356,11 +357,22 @@ def _has_place(events: list[_Events]) -> bool:
     return len(events) < MOST
 
 
+def _compared(
+    grid: _Shape, recorded: Iterable[_Events], plain: Iterable[_Events]
+) -> TimedLaunches | None:
+    """Return launches of both kinds beside each other; None where too few have happened."""
+    from ikp.backends._pairs import compared  # programs that launch nothing need none of it
+
+    return compared(grid, _taken(recorded), _taken(plain))
+
+
 def _taken(events: Iterable[_Events]) -> list[Time]:
     """Return the times between events that have happened, less the first one's.
 
     Launches that an idle GPU waited for have none.
     """
+    from ikp.backends._pairs import Time
+
     every = [(each.place, cuda.elapsed_us(*each[:2])) for each in events]
     times = [Time(place, us) for place, us in every if us is not None]
     return [each for each in times[1:] if each.us > 0]

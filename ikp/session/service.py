@@ -21,7 +21,6 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ikp.errors import PatchError
 from ikp.session.device import Device, device_of
-from ikp.session.own_objects import lie_apart
 from ikp.session.storage import HostStorage, Storage, storage_of
 
 _Result = TypeVar("_Result")
@@ -158,6 +157,8 @@ class Worker:
             self._runs.release()
 
     def _run_jobs(self) -> None:
+        from ikp.session.own_objects import lie_apart  # a program without jobs has no such objects
+
         waiting: list[tuple[float, Job]] = []  # the time of each job's next call, and the job
 
         def run(job: Job) -> None:

@@ -56,3 +56,15 @@ def test_slow_functions_are_told_by_the_time_of_their_lines() -> None:
     assert one.bound_share == pytest.approx(0.6 / 2, abs=0.01), "what is as fast stays"
     few = divides(25)
     assert few is None or few.confidence == "possible"
+
+
+def test_random_numbers_of_the_library_are_told_together() -> None:
+    mix = {"integer": (90, 0, 0), "fma": (75, 0, 0)}
+    some = tuple(
+        LineFacts(f"/lib/triton/language/random.py:{at}", 30, parts={"integer": 30})
+        for at in (35, 36, 37)
+    )
+    one = found(RangeFacts("compute", mix=mix, lines=some), "unused-random-numbers")
+    assert one is not None and one.bound_share == pytest.approx(90 / 165, abs=0.01)
+    few = found(RangeFacts("compute", mix=mix, lines=some[:1]), "unused-random-numbers")
+    assert few is None

@@ -80,6 +80,7 @@ _LIBRARY: Final = "/triton/"
 def costly_lines(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on the line whose by-work takes most of the time, and on slow functions."""
     yield from _slow_functions(launch, work)
+    yield from _random_numbers(launch, work)
     if share_of(launch, "issue", "integer", "XU") < _BUSY:
         return
     kinds = frozenset(_KINDS)
@@ -137,6 +138,39 @@ def _slow_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         "their code. Refuted if results need each of them.",
         where=where_of(launch, first.ranges, [one.line for one, _ in some]),
         suggestion=" ".join(dict.fromkeys(REMEDIES[name] for name in names if name in REMEDIES)),
+    )
+
+
+_RANDOM: Final = "/triton/language/random.py:"
+_DRAWN: Final = 0.2
+"""Part of the warps' time from which on random numbers are a cause."""
+
+
+def _random_numbers(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
+    """Yield a finding on the lines of Triton's own library that make random numbers."""
+    some = [one for one in line_costs(launch) if _RANDOM in one.line]
+    share = sum(one.share for one in some)
+    if share < _DRAWN:
+        return
+    gone = min(sum(one.count for one in some) / max(work.total, 1.0), 1.0)
+    saved = min(share, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), gone))
+    if not enough(launch, saved * launch.duration, _WORTH):
+        return
+    ranges = some[0].ranges
+    yield finding(
+        launch,
+        "unused-random-numbers",
+        title=f"random numbers (tl.rand, tl.randint) take {100 * share:.0f} % of the warps' time, "
+        f"most of it in {ranges[0].name}: {100 * gone:.0f} % of all instructions",
+        number=Number("instructions of random numbers, of all", gone, "share"),
+        at_stake=saved * launch.duration,
+        without="without random numbers",
+        confidence="likely",
+        rationale="counted: instructions of the library's lines, by how long each holds a warp up. "
+        "Refuted if each number decides a result.",
+        where=where_of(launch, ranges),
+        suggestion="draw none where nothing depends on them (a dropout of probability 0: switch it "
+        "off by a tl.constexpr); four at a time (tl.rand4x); fewer rounds (n_rounds=)",
     )
 
 

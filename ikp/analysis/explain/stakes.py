@@ -224,7 +224,7 @@ _EFFECTS: Final = {
     "invariant-arithmetic": "costly-line slow-arithmetic alike-lanes",
     "uniform-arithmetic": "costly-line slow-arithmetic alike-lanes",
     "clock-reads": "costly-line",
-    "slow-arithmetic": "divergence costly-line",
+    "slow-arithmetic": "divergence costly-line alike-lanes",
     "block-votes": "barriers barrier-skew",
     "many-warps": "barriers barrier-skew needless-barrier block-switch small-blocks",
 }

@@ -1,9 +1,10 @@
 """``lines``: source lines of most instructions, what these do, and slow functions among them.
 
 A compiler expands divisions, roots and powers into sequences with marks that nothing else has: a
-conversion that rounds up (``I2F.RP``) begins the division of integers, ``FCHK`` checks a division
-of floats, and the slow paths are functions with known names. A power is a logarithm and an
-exponential in FP32: an exponent that becomes a number, what is rounded, and an exponent again.
+conversion that rounds up (``I2F.RP``) begins the division of integers, ``FCHK``, or a comparison
+with 2**126, checks a division of floats, and the slow paths are functions with known names. A power
+is a logarithm and an exponential in FP32: an exponent that becomes a number, what is rounded, and
+an exponent again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from ikp.sass.disassembly.opcodes import unit_of
 _MOST = 6
 """Lines that are kept of a range, those of most instructions."""
 _DIGITS = 1
+_HUGE = "8.507059"
+"""How the largest divisor begins, 2**126, by which PTX's div.full divides as it is."""
 _WIDE = re.compile(r"_(?:div|rem)_[su]64\b")
 _ROOT = re.compile(r"_sqrt_rn")
 
@@ -87,7 +90,7 @@ def _mark(each: Instruction) -> str:
     if each.op == "CALL":
         text = each.text
         return "wide" if _WIDE.search(text) else "root" if _ROOT.search(text) else ""
-    if each.op == "FCHK":
+    if each.op == "FCHK" or (each.op == "FSETP" and _HUGE in each.rest):
         return "divides"
     if each.op == "I2F" and ".RP" in opcode:
         return "integers"

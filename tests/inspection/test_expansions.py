@@ -24,6 +24,7 @@ WIDE = ("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_s64)", "I2F.U32.RP R1, 
     ("text", "slow"),
     [
         (DIVISION, {"division": 1}),
+        (("FSETP.GT.AND P1, PT, |R2|, 8.50705917302346158658e+37, PT",), {"division": 1}),  # Triton
         (INTEGERS, {"integer division": 1}),
         (POWER, {"power": 1}),
         ((*POWER[:3], "MUFU.EX2 R7, R3"), {"power": 1}),

@@ -14,12 +14,11 @@ from ikp.analysis.explain.findings.contended_atomics import contended_atomics
 from ikp.analysis.explain.findings.costly_lines import costly_lines
 from ikp.analysis.explain.findings.excess_work import excess_work
 from ikp.analysis.explain.findings.few_warps import occupancy_limits
-from ikp.analysis.explain.findings.held_up_warps import held_up_warps, narrow_accesses
+from ikp.analysis.explain.findings.held_up_warps import divergence, held_up_warps, narrow_accesses
 from ikp.analysis.explain.findings.idle_sms import idle_lanes, launch_gaps
-from ikp.analysis.explain.findings.idle_threads import divergence, idle_threads, serial_threads
+from ikp.analysis.explain.findings.idle_threads import idle_threads, serial_threads
 from ikp.analysis.explain.findings.kinds_of_memory import far_memory, local_memory
 from ikp.analysis.explain.findings.late_messages import late_messages
-from ikp.analysis.explain.findings.narrow_tiles import narrow_tiles
 from ikp.analysis.explain.findings.needless_instructions import (
     extra_instructions,
     serial_code,
@@ -27,13 +26,13 @@ from ikp.analysis.explain.findings.needless_instructions import (
 from ikp.analysis.explain.findings.repeated_accesses import (
     needless_stores,
     repeated_loads,
-    unstaged_loads,
 )
 from ikp.analysis.explain.findings.sizes_of_blocks import again_in_each_block, block_shapes
 from ikp.analysis.explain.findings.slow_accesses import costly_accesses
 from ikp.analysis.explain.findings.slow_instructions import slow_arithmetic, warp_wide_costs
 from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.tensor_cores import idle_products, no_pipeline, small_tiles
+from ikp.analysis.explain.findings.tiles import narrow_tiles, unstaged_loads
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.findings.unused_hardware import (
     block_order,

@@ -4,10 +4,6 @@ memory does not need.
 ``repeated-loads`` and ``needless-pass``. ``repeated-stores``: a store of which only the last one
 counts, since no iteration moves its address; a sum that is kept in memory. ``unchanged-values``: a
 value that is loaded only to be stored again where it was.
-
-``unstaged-loads``: multiply-adds load operands each time, from global or shared memory, instead of
-from registers. The same bytes are asked for by many lanes and warps: what tiles in shared memory
-and registers are for.
 """
 
 from __future__ import annotations
@@ -21,10 +17,8 @@ from ikp.analysis.explain.counted_work import (
     Access,
     CountedWork,
     if_counted,
-    is_atomic,
     is_fixed,
     l1_cycles,
-    lane_bytes,
     moved_bytes,
     requests_of,
 )
@@ -354,105 +348,3 @@ def _stored_again(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
 
 _TIMES: Final = 8.0
 """Such stores of each warp from which on these are in a loop of some length."""
-
-
-_LOADS: Final = 0.2
-"""Loads for each sum of products from which on operands are not kept in registers."""
-_L1: Final = 0.3
-"""Share of L1's rate from which on it may be the limit; all warps wait for it in turn."""
-_SURE: Final = 0.5
-_OWN: Final = 0.4
-"""Part of the loads' cycles that bring what no other thread needs, or whose addresses are made of
-loaded numbers, so that who else needs it is not known: from here on to stage may be in vain."""
-_UNSTAGED_PART: Final = 0.6
-"""Part of L1's cycles that such loads are, at least."""
-
-
-@if_counted
-def unstaged_loads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    """Yield a finding where loads of global memory feed sums of products one by one."""
-    yield from _small_register_tiles(launch, work)
-    l1, l2 = share_of(launch, "L1"), share_of(launch, "L2")
-    if l1 < _L1:
-        return
-    sums = work.sums
-    every = [each for each in work.accesses() if not is_atomic(each[1])]
-    loads = [each for each in every if each[1].unit.startswith("load.global")]
-    whole = l1_cycles(every)
-    cycles = l1_cycles(loads)
-    count = requests_of(loads)
-    own = l1_cycles(each for each in loads if is_own(each[1]) or "d" in each[1].depends)
-    if not sums or count < _LOADS * sums or cycles < _UNSTAGED_PART * whole or own >= _OWN * cycles:
-        return
-    saved = 1 - nearest(launch, ("L1", "L2", "issue", "integer"))
-    if not enough(launch, saved * launch.duration):
-        return
-    loads.sort(key=lambda each: -each[2])
-    yield finding(
-        launch,
-        "unstaged-loads",
-        title=f"each sum of products loads {count / sums:.1f} operands from global memory: L1 is "
-        f"at {100 * l1:.0f} % of its rate, and shared memory is not used for them",
-        number=Number("loads of global memory for each sum", count / sums, "ratio"),
-        at_stake=saved * launch.duration,
-        without="with operands in shared memory and registers",
-        confidence="likely" if l1 >= max(_SURE, l2) else "possible",
-        rationale="counted: multiply-adds that sum up, and the loads beside them, which are "
-        f"{100 * cycles / max(whole, 1.0):.0f} % of L1's cycles. Refuted if each operand is used "
-        "once.",
-        where=where_of_accesses(launch, loads),
-        suggestion="copy tiles to shared memory, and let each thread make several results from the "
-        "operands in its registers; or tensor cores",
-    )
-
-
-_BYTES: Final = 3.0
-"""Bytes of shared memory for each sum of products, from which on a thread makes few results of its
-operands: of 8 x 8 it loads one."""
-_FULL: Final = 0.4
-"""Share of L1's and shared memory's rate from which on these loads are likely to be the limit."""
-
-
-def _small_register_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    """Yield a finding where loads of shared memory feed sums of products one by one."""
-    l1, fma = share_of(launch, "L1"), share_of(launch, "FMA")
-    if l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
-        return
-    sums = work.sums
-    multiplies = work.issued.get("fma", 0.0)
-    every = [each for each in work.accesses() if not is_atomic(each[1])]
-    loads = [each for each in every if each[1].unit.startswith("load.shared")]
-    whole = l1_cycles(every)
-    cycles = l1_cycles(loads)
-    least = l1_cycles(loads, least=True)
-    size = sum(n * lane_bytes(access.unit) for _, access, n in loads)
-    few = (
-        sums < _SUMS * multiplies or cycles < _UNSTAGED_PART * whole or cycles > _CONFLICTS * least
-    )
-    if not sums or few or size < _BYTES * sums:
-        return
-    saved = 1 - nearest(launch, ("L1", "issue", "integer"))
-    if not enough(launch, saved * launch.duration):
-        return
-    loads.sort(key=lambda each: -each[2])
-    yield finding(
-        launch,
-        "unstaged-loads",
-        title=f"each sum of products loads {size / sums:.1f} bytes of shared memory: L1 and "
-        f"shared memory are at {100 * l1:.0f} % of their rate, and multiply-adds at "
-        f"{100 * fma:.0f} %",
-        number=Number("bytes of shared memory for each sum", size / sums, "ratio"),
-        at_stake=saved * launch.duration,
-        without="with operands that are used several times from registers",
-        confidence="possible",
-        rationale="counted: multiply-adds that sum up, and the loads of shared memory beside them. "
-        "Refuted if more results for each thread take as long.",
-        where=where_of_accesses(launch, loads),
-        suggestion="let each thread make a larger tile of results (8 x 8) from the operands in its "
-        "registers, with loads of 16 bytes; larger tiles for each block; or tensor cores",
-    )
-
-
-_MORE: Final = 1.5
-_SUMS: Final = 0.3
-_CONFLICTS: Final = 1.9

@@ -24,7 +24,7 @@ from ikp.checking.messages import (
     Request,
     RunTimes,
 )
-from ikp.driver import cuda, cuda_functions, cuda_memory
+from ikp.driver import cuda, cuda_functions, cuda_memory, devices
 from ikp.errors import PatchError
 
 PLAIN_S: Final = 10.0
@@ -94,7 +94,7 @@ def run(request: Request, memory: DeviceMemory, stage: Stage) -> CheckResult:
         PatchError: the driver refuses a call before a kernel runs.
         NoCopyRoomError: there is no memory for copies.
     """
-    cuda.give_limits(request.shape.limits)
+    devices.give_limits(request.shape.limits)
     with ExitStack() as loaded:
         plain = _Loaded(loaded, request.name, request.plain, request.shape, memory)
         recorded = _Loaded(loaded, request.name, request.recorded, request.shape, memory)
@@ -123,7 +123,7 @@ def time_in_turn(request: Request, memory: DeviceMemory, stage: Stage) -> CheckR
     Returns:
         The times; where a form fails, a verdict that says how.
     """
-    cuda.give_limits(request.shape.limits)
+    devices.give_limits(request.shape.limits)
     with ExitStack() as loaded, copies(request.buffers, memory) as before:
         forms = [
             _Loaded(loaded, request.name, code, request.shape, memory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -17,8 +17,6 @@ _WITHOUT_TIME: Final = 2
 """The flag of an event that keeps no time."""
 _ACTIVE: Final = 1
 """The status of a stream that is captured."""
-_LIMITS: Final = (0, 1, 2)
-"""Limits of a context: a thread's stack, the buffer of ``printf``, the heap of kernels."""
 
 
 class MissingFunctionError(PatchError, AttributeError):
@@ -427,28 +425,3 @@ def wait() -> None:
         PatchError: some of the work failed.
     """
     checked(driver().cuCtxSynchronize(), "finish what was launched")
-
-
-def limits() -> tuple[tuple[int, int], ...]:
-    """Return limits of the current context: their numbers, and bytes.
-
-    Raises:
-        PatchError: the driver refuses.
-    """
-    made = []
-    for each in _LIMITS:
-        value = ctypes.c_size_t()
-        call("cuCtxGetLimit", ctypes.byref(value), each, to="read a context's limit")
-        made.append((each, value.value))
-    return tuple(made)
-
-
-def give_limits(wanted: Iterable[tuple[int, int]]) -> None:
-    """Set those limits of the current context that differ from the wanted ones.
-
-    Raises:
-        PatchError: the driver refuses.
-    """
-    for (which, had), (_, value) in zip(limits(), wanted, strict=True):
-        if had != value:
-            call("cuCtxSetLimit", which, ctypes.c_size_t(value), to="set a context's limit")

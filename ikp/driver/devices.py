@@ -1,9 +1,9 @@
-"""Devices, by their numbers as the driver counts: names, clocks, memory, MPS, ends of kernels."""
+"""Devices, by their numbers as the driver counts: names, clocks, memory, MPS, contexts' limits."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -14,6 +14,8 @@ _CLOCK_RATE: Final = 13
 """The attribute of a device that is its clock in kHz."""
 _MPS_ENABLED: Final = 133
 _NAME_BYTES: Final = 256
+_LIMITS: Final = (0, 1, 2)
+"""Limits of a context: a thread's stack, the buffer of ``printf``, the heap of kernels."""
 
 
 def count() -> int:
@@ -99,3 +101,28 @@ def _within_primary(ordinal: int) -> Iterator[None]:
             cuda.call("cuCtxPopCurrent_v2", ctypes.byref(before), to="use a context no more")
     finally:
         cuda.give_back(device)
+
+
+def limits() -> tuple[tuple[int, int], ...]:
+    """Return limits of the current context: their numbers, and bytes.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    made = []
+    for each in _LIMITS:
+        value = ctypes.c_size_t()
+        cuda.call("cuCtxGetLimit", ctypes.byref(value), each, to="read a context's limit")
+        made.append((each, value.value))
+    return tuple(made)
+
+
+def give_limits(wanted: Iterable[tuple[int, int]]) -> None:
+    """Set those limits of the current context that differ from the wanted ones.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for (which, had), (_, value) in zip(limits(), wanted, strict=True):
+        if had != value:
+            cuda.call("cuCtxSetLimit", which, ctypes.c_size_t(value), to="set a context's limit")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ikp.backends.driver._hook import InterposedLaunch
 from ikp.checking.messages import ATTRIBUTE_BYTES, LaunchConfiguration, kept_attributes
-from ikp.driver import cuda, cuda_functions
+from ikp.driver import cuda_functions, devices
 from ikp.sass.cubins.attributes import Parameter
 
 _BYTES = 4096
@@ -34,7 +34,7 @@ def shape(launch: InterposedLaunch, plain: int) -> LaunchConfiguration:
         launch.shared,
         kept_attributes(attributes, cooperative=bool(launch.cooperative)),
         cuda_functions.settings(plain),
-        cuda.limits(),
+        devices.limits(),
     )
 
 

@@ -24,7 +24,7 @@ from ikp.backends.triton.unedited import _arguments as argument_values
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._repeated import KnownLaunch, NextLaunch, passing
 from ikp.core.abi import Language
-from ikp.driver import cuda, cuda_functions
+from ikp.driver import cuda, cuda_functions, devices
 from ikp.errors import InspectError, PatchError
 from ikp.probing import Feature, Untyped
 from ikp.session.known_launch import SlowError
@@ -200,7 +200,7 @@ def _launched(
 
     code = bytes(compiled.asm["cubin"])
     shape, parameters = captured(launch, Cubin.read(code).kernel(compiled.name).parameters)
-    shape = replace(shape, settings=cuda_functions.settings(function), limits=cuda.limits())
+    shape = replace(shape, settings=cuda_functions.settings(function), limits=devices.limits())
     names = argument_values.names(values, foreign.argument_names(compiled))
     return PlainLaunch(compiled.name, code, shape, parameters, names=names)
 

@@ -29,7 +29,7 @@ from ikp.analysis.explain.findings.repeated_accesses import (
 )
 from ikp.analysis.explain.findings.sizes_of_blocks import again_in_each_block, block_shapes
 from ikp.analysis.explain.findings.slow_accesses import costly_accesses
-from ikp.analysis.explain.findings.slow_instructions import slow_arithmetic, warp_wide_costs
+from ikp.analysis.explain.findings.slow_instructions import slow_arithmetic
 from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.tensor_cores import idle_products, no_pipeline, small_tiles
 from ikp.analysis.explain.findings.tiles import narrow_tiles, unstaged_loads
@@ -49,6 +49,7 @@ from ikp.analysis.explain.findings.waits_within_blocks import (
     lone_waits,
     needless_barriers,
 )
+from ikp.analysis.explain.findings.warp_wide_costs import warp_wide_costs
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Finding
 

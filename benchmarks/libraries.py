@@ -4,9 +4,9 @@
                                                         [--sample 1] [--blocks ::7]
 
 Calls of Liger Kernel, flash-linear-attention, mamba-ssm, QuACK and FlashAttention's CuTe forward,
-whose sources are to be importable; what can't be imported is told. Each case has a process of its
-own under `ikp run --level machine`, in which recording is switched on and off, and from detail to
-detail. Processes start side by side; who times has the GPU for itself. Prints a Markdown table:
+whose sources are to be importable; what can't be imported is told. Each case has a process for each
+detail under `ikp run --level machine`, in which recording is switched on and off. Processes start
+side by side; who times has the GPU for itself. Prints a Markdown table:
 whether results are equal bit for bit, and ratios of what a call takes to the plain call right
 before it, by events, the L2 cache flushed: median (quartiles). "late" are those that the host was
 too slow for. Where a launch was not recorded, it says so, and why, and ends with exit code 1.
@@ -198,11 +198,12 @@ def main() -> None:
     options.add_argument("--blocks", default="", help="which record, as `ikp run` takes them")
     options.add_argument("--sample", default="", help="or one in how many; 1 for all")
     options.add_argument("--child", help=argparse.SUPPRESS)
+    options.add_argument("--detail", help=argparse.SUPPRESS)
     options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = options.parse_args()
     if asked.child:
-        told = measured(CASES[asked.child], asked.rounds, asked.folder / "lock")
-        (asked.folder / f"{asked.child}.json").write_text(json.dumps(told))
+        told = measured(CASES[asked.child], asked.detail, asked.rounds, asked.folder / "lock")
+        (asked.folder / f"{asked.child}.{asked.detail}.json").write_text(json.dumps(told))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # a trace of so many launches is not wanted
@@ -219,9 +220,23 @@ def main() -> None:
 
 
 def child(name: str, rounds: int, chosen: list[str], folder: Path) -> str:
-    """Measure a case in a process of its own; return its row."""
-    ikp = f"-m ikp run --level machine --memory 30000 --out {folder}/{name}.pftrace".split()
-    own = f"--child {name} --folder {folder} --rounds {rounds}".split()
+    """Measure a case in a process for each detail; return its row."""
+    every = [in_process(name, detail, rounds, chosen, folder) for detail in DETAILS]
+    if why := next((each for each in every if isinstance(each, str)), ""):
+        return f"| {name} | failed: {why} |"
+    made = [each for each in every if not isinstance(each, str)]
+    us = statistics.median(each["us"] for each in made)
+    bits, cells = "/".join(each["bits"] for each in made), [each["cell"] for each in made]
+    return f"| {name} | {us:.1f} | {bits} | {' | '.join(cells)} |"
+
+
+def in_process(
+    name: str, detail: str, rounds: int, chosen: list[str], folder: Path
+) -> dict[str, Any] | str:
+    """Return what a process measures of a case at a detail, or why it does not."""
+    trace = f"{folder}/{name}.{detail}.pftrace"
+    ikp = f"-m ikp run --level machine --memory 30000 --out {trace}".split()
+    own = f"--child {name} --detail {detail} --folder {folder} --rounds {rounds}".split()
     command = [sys.executable, *ikp, *chosen, __file__, *own]
     how: Any = {"capture_output": True, "text": True, "timeout": LIMIT}
     try:
@@ -229,36 +244,33 @@ def child(name: str, rounds: int, chosen: list[str], folder: Path) -> str:
             command, check=False, env={**os.environ, "CUTE_DSL_LINEINFO": "1"}, **how
         )
     except subprocess.TimeoutExpired:
-        return f"| {name} | failed: not done after {LIMIT} s |"
-    made = folder / f"{name}.json"
+        return f"not done after {LIMIT} s"
+    made = folder / f"{name}.{detail}.json"
     if not made.exists():
         said = [line for line in ran.stderr.splitlines() if line and not line.startswith("ikp: ")]
-        return f"| {name} | failed: {' '.join(said[-1:])[-200:]} |"
-    told = json.loads(made.read_text())
-    return f"| {name} | {told['us']:.1f} | {told['bits']} | {' | '.join(told['cells'])} |"
+        return " ".join(said[-1:])[-200:]
+    told: dict[str, Any] = json.loads(made.read_text())
+    return told
 
 
-def measured(make: Callable[[], Case], rounds: int, lock: Path) -> dict[str, Any]:
-    """Return a case's row: its plain time, whether its results are equal, its ratios."""
-    switch, plain, cells = Switch(), [], []
+def measured(make: Callable[[], Case], detail: str, rounds: int, lock: Path) -> dict[str, Any]:
+    """Return a case's plain time, whether its results are equal at a detail, and its ratio."""
+    switch = Switch()
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         torch.manual_seed(0)
         case = make()
         results(switch, case, None)  # compiles, and tunes
-        first, *others = [results(switch, case, detail) for detail in (None, None, *DETAILS)]
-        same = ["=" if equal(first, each) else "DIFFER" for each in others]
-        steady = "" if same[0] == "=" else ", plain differs from itself"
-        bits = f"{'/'.join(same[1:])}{steady}{told(switch)}"
+        first, *others = [results(switch, case, each) for each in (None, None, detail)]
+        steady, same = ["=" if equal(first, each) else "DIFFER" for each in others]
+        bits = f"{same}{told(switch)}" if steady == "=" else "plain differs from itself"
         fcntl.flock(file, fcntl.LOCK_UN)
         fcntl.flock(file, fcntl.LOCK_EX)
-        for detail in DETAILS:
-            ones, ratios, late = pairs(switch, case, detail, rounds)
-            plain += ones
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            spread = f"{low:.3f} to {high:.3f}" + f", {late} late" * bool(late)
-            cells.append(f"{middle:.3f} ({spread}){told(switch)}")
-    return {"us": statistics.median(plain), "bits": bits, "cells": cells}
+        plain, ratios, late = pairs(switch, case, detail, rounds)
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        spread = f"{low:.3f} to {high:.3f}" + f", {late} late" * bool(late)
+    cell = f"{middle:.3f} ({spread}){told(switch)}"
+    return {"us": statistics.median(plain), "bits": bits, "cell": cell}
 
 
 def told(switch: Switch) -> str:

@@ -4,14 +4,14 @@
         [--rounds 12] [--out FOLDER] [--prepare 75] [--seconds 150] [--costs-alone]
 
 Calls stand in ``benchmarks/calls``: "develop" to work on, "judge" to judge by, and "later" ones,
-split as well. Libraries have to be
-importable; what can't be imported is told. Cases run in processes of their own under ``ikp run``,
-in which recording is switched on and off. All are prepared first, side by side; then one times at
-once, and has the GPU for itself. Prints a Markdown table: the kernels' time by CUPTI, whether
-results are equal bit for bit, and for each detail the ratio to the plain call of the same round,
-the L2 cache flushed: median (quartiles). Then medians and ninth deciles of each half. With
-``--out``, figures of each launch are kept as JSON. ``--costs-alone`` leaves out what traces tell of
-recording beside 64 pairs of calls, which takes longer than all else.
+split as well. Libraries have to be importable; what can't be imported is told. Cases run in
+processes of their own under ``ikp run``, in which recording is switched on and off; for each detail
+there is one. All processes of a detail are prepared first, side by side; then one times at once,
+and has the GPU for itself. Prints a Markdown table: the kernels' time by CUPTI, whether results are
+equal bit for bit, and for each detail the ratio to the plain call of the same round, the L2 cache
+flushed: median (quartiles). Then medians and ninth deciles of each half. With ``--out``, figures of
+each launch are kept as JSON. ``--costs-alone`` leaves out what traces tell of recording beside 64
+pairs of calls, which takes longer than all else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=12)
     options.add_argument("--each", type=int, default=2, help="cases of a process")
     options.add_argument("--prepare", type=float, default=75, help="seconds to prepare all")
-    options.add_argument("--seconds", type=float, default=150, help="for all of it")
+    options.add_argument("--seconds", type=float, default=150, help="for all of it, at a detail")
     options.add_argument("--modes", default=";".join(MODES))
     options.add_argument("--costs-alone", action="store_true", help="not how true traces are")
     options.add_argument("--out", type=Path)
@@ -71,20 +71,40 @@ def main() -> None:
         folder = asked.out or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         work = list(groups(asked.half, asked.only, asked.each))
-        own = ["--rounds", str(asked.rounds), "--modes", asked.modes, "--folder", str(folder)]
-        own += ["--costs-alone"] if asked.costs_alone else []
-        said = run_all([names for _, names in work], own, folder, asked.prepare, asked.seconds)
+        parts = {mode: folder / mode.replace(", ", "-") for mode in modes}
+        said = {}
+        for mode, part in parts.items():
+            part.mkdir(exist_ok=True)
+            own = ["--rounds", str(asked.rounds), "--modes", mode, "--folder", str(part)]
+            own += ["--costs-alone"] if asked.costs_alone else []
+            every = [names for _, names in work]
+            said[mode] = run_all(every, own, part, asked.prepare, asked.seconds)
         columns = ["half", "call", "plain, us", "bits", *modes]
         print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
         made: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for half, names in work:
             for each in names:
-                path = folder / f"{each}.json"
-                found = json.loads(path.read_text()) if path.exists() else {"failed": said[each]}
+                paths = {mode: part / f"{each}.json" for mode, part in parts.items()}
+                found = together(
+                    json.loads(path.read_text()) if path.exists() else {"failed": said[mode][each]}
+                    for mode, path in paths.items()
+                )
                 made[half].append(found)
                 print(f"| {half} | {row(each, found, modes)} |")
     for half, results in made.items():
         print(f"\n{half}: {summary(results, modes)}")
+
+
+def together(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return what was found of a call at several details, a process each; or the first failure."""
+    every = list(found)
+    if failed := [each for each in every if "failed" in each]:
+        return failed[0]
+    return {
+        "us": statistics.median(each["us"] for each in every),
+        "bits": "/".join(each["bits"] for each in every),
+        "modes": {mode: one for each in every for mode, one in each["modes"].items()},
+    }
 
 
 def groups(half: str, only: str | None, each: int) -> Iterator[tuple[str, list[str]]]:

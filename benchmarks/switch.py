@@ -1,4 +1,8 @@
-"""``Switch``: a program under ``ikp run``, recorded or not, call by call."""
+"""``Switch``: a program under ``ikp run``, recorded or not, call by call, at one detail.
+
+A launch that is like a recorded one repeats it, with its copy of the code. So a second detail in
+the same process would be measured by the first one's copies.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ikp.unedited.plan import Plan
 
 ALL = range(1 << 60)
 NONE = range(1 << 60, 1 << 61)
@@ -24,15 +31,20 @@ class Switch:
         self.launcher.launches = NONE
         self.sample = self.launcher.plan.sample
         self.plain: Counter[str] = Counter()  # launches that were to be recorded, and why not
+        self._plan: Plan | None = None
 
     def run(self, call: Callable[[], Any], detail: str | None) -> Any:
-        """Run a call at a detail, None for plain, and count what of it was not recorded."""
-        from ikp.unedited.plan import NOT_NAMED, plan
+        """Run a call at a detail, None for plain, and count what of it was not recorded.
+
+        Raises:
+            ValueError: this process records at another detail, or another sample.
+        """
+        from ikp.unedited.plan import NOT_NAMED
 
         launcher = self.launcher
         if detail is None:
             return call()
-        launcher.plan = plan(detail, level="machine", sample=self.sample)
+        launcher.plan = self._planned(detail)
         launcher.launches = ALL
         recorded, plain = launcher.recorded.total(), launcher.plain.copy()
         try:
@@ -49,10 +61,8 @@ class Switch:
     @contextmanager
     def choosing(self, detail: str, launches: Sequence[int]) -> Iterator[None]:
         """Within the context, record the chosen launches of each kernel, counted anew."""
-        from ikp.unedited.plan import plan
-
         launcher = self.launcher
-        launcher.plan = plan(detail, level="machine", sample=self.sample)
+        launcher.plan = self._planned(detail)
         launcher.begin_anew()
         launcher.launches = launches
         try:
@@ -60,6 +70,15 @@ class Switch:
         finally:
             launcher.launches = NONE
             launcher.begin_anew()
+
+    def _planned(self, detail: str) -> Plan:
+        from ikp.unedited.plan import plan
+
+        made = plan(detail, level="machine", sample=self.sample)
+        self._plan = self._plan or made
+        if made != self._plan:
+            raise ValueError(f"this process records by {self._plan}: {made} needs one of its own")
+        return made
 
     def missing(self) -> str:
         """Say which launches were not recorded since this was asked last."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +19,7 @@ from torch.autograd import DeviceType
 from benchmarks import put_aside, told
 from benchmarks.calls import case, develop, judge, later
 from benchmarks.calls.figures import spread
+from benchmarks.switch import NONE, Switch
 from ikp.analysis import perturbation
 from ikp.backends.timed import FURTHER, QUIET
 from ikp.core.turns import IN_TURN
@@ -205,3 +208,33 @@ def test_blocks_that_began_first_are_apart() -> None:
 def test_each_way_is_the_first_of_a_turn_at_some_time() -> None:
     turns = [put_aside.turned([None, "a", "b"], number) for number in range(3)]
     assert turns == [[None, "a", "b"], ["a", "b", None], ["b", None, "a"]]
+
+
+def test_a_call_has_a_process_for_each_detail() -> None:
+    """The rule: a launch repeats what was recorded first, so one process has one detail."""
+    found = [
+        {"us": us, "bits": "=", "modes": {mode: {"ratio": ratio}}}
+        for mode, us, ratio in (("loops", 10.0, 1.01), ("ops", 12.0, 1.05))
+    ]
+    made = put_aside.together(found)
+    assert made["us"] == 11.0 and made["bits"] == "=/="
+    assert {mode: each["ratio"] for mode, each in made["modes"].items()} == {
+        "loops": 1.01,
+        "ops": 1.05,
+    }
+    assert put_aside.together([*found, {"failed": "why"}]) == {"failed": "why"}
+
+
+def test_a_switch_refuses_a_second_detail(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = SimpleNamespace(
+        plan=SimpleNamespace(sample=None), recorded=Counter(), plain=Counter(), launches=None
+    )
+    recording = SimpleNamespace(launcher=launcher, session=None)
+    finder = SimpleNamespace(recording=recording, find_spec=lambda *_: None)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    made = Switch()
+    made.run(lambda: None, "waits")
+    made.run(lambda: None, None)
+    with pytest.raises(ValueError, match=r"this process records by .*waits.*ops"):
+        made.run(lambda: None, "ops")
+    assert launcher.launches == NONE

@@ -67,7 +67,7 @@ def test_shared_memory_of_a_block_leaves_few_warps_whatever_ranges_say_of_waits(
         one = findings(facts, warps=4, held=4, shared=50 << 10).get("low-occupancy")
         assert one is not None and one.confidence == "likely" and "shared memory" in one.title
         assert one.bound_share >= 0.3, "half of what four times the warps win, at least"
-    products = replace(accesses, activity="mma", mix={"tensor.group.2": (1, 0, 0)})
+    products = replace(accesses, mix={"fma": (100, 0, 0), "tensor.group.2": (1, 0, 0)})
     assert "low-occupancy" not in findings(products, warps=4, held=4, shared=50 << 10)
 
 

@@ -64,7 +64,7 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     full = room.warps / room.possible
     at_stake = share * (1 - room.fewest / room.waves) * launch.duration
     part = _BY_LAUNCH.get(room.limited_by or "", 0.0) if room.counted else 0.0
-    small = part > 0 and not launch.regions([Activity.MMA]).size
+    small = part > 0 and not _multiplies(launch)
     if small:
         at_stake = max(at_stake, part * _won_by_warps(launch, room) * launch.duration)
     alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
@@ -221,7 +221,7 @@ def _long_blocks(launch: Prepared, room: Room) -> Iterator[Finding]:
     """
     if not room.counted or room.limited_by != "the grid" or _leaves_sms(launch):
         return
-    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1:
+    if _multiplies(launch) or len(launch.groups) > 1:
         return
     full, pieces = (room.warps or 0.0) / (room.possible or 1), _pieces(launch)
     won = _won_by_warps(launch, room)
@@ -246,6 +246,14 @@ def _long_blocks(launch: Prepared, room: Room) -> Iterator[Finding]:
         suggestion="more blocks: one for each piece (row, tile), or several for each SM, up to "
         "what its warps and registers have room for",
     )
+
+
+def _multiplies(launch: Prepared) -> bool:
+    """Whether a kernel makes products on tensor cores, which few warps keep busy."""
+    work = counted_work(launch)
+    units = work.issued.keys() | work.uncounted.keys() if work else set[str]()
+    by_code = any(unit.startswith("tensor") for unit in units)
+    return by_code or bool(launch.regions([Activity.MMA]).size)
 
 
 def _pieces(launch: Prepared) -> float:
@@ -284,7 +292,7 @@ def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
     full = (room.warps or 0.0) / (room.possible or 1)
     won = max(1 - max(full, nearest(launch) / _REACHED), 0.0)
     few = full <= _PART and nearest(launch) < _BELOW
-    tiles = launch.launch.backend in _TILES and not launch.regions([Activity.MMA]).size
+    tiles = launch.launch.backend in _TILES and not _multiplies(launch)
     if not few or not tiles or not enough(launch, won * launch.duration):
         return
     yield finding(

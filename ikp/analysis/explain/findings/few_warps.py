@@ -63,8 +63,8 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     share = launch.share_in(regions)
     full = room.warps / room.possible
     at_stake = share * (1 - room.fewest / room.waves) * launch.duration
-    part = _BY_LAUNCH.get(room.limited_by or "", 0.0) if room.counted else 0.0
-    small = part > 0 and not _multiplies(launch)
+    part = _by_launch(launch, room)
+    small = part > 0
     if small:
         at_stake = max(at_stake, part * _won_by_warps(launch, room) * launch.duration)
     alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
@@ -111,9 +111,31 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     )
 
 
-_BY_LAUNCH: Final = {"CTA slots": 1.0, "shared memory": 0.5}
-"""What a launch gives, and the part of what as many warps win that its change wins: blocks of
-another size do the same, and less shared memory may cost work. Tiles of products need theirs."""
+_OF_SHARED: Final = 0.5
+"""Part of what as many warps win that less shared memory wins: it may cost work."""
+
+
+def _by_launch(launch: Prepared, room: Room) -> float:
+    """Return the part of what more warps win that a launch's options win; 0 where they limit none.
+
+    Tiles of products need their memory.
+    """
+    if not room.counted or not _is_whole(launch) or _multiplies(launch):
+        return 0.0
+    if room.limited_by == "CTA slots":
+        return 1.0
+    full = (room.warps or 0.0) / (room.possible or 1)
+    return _OF_SHARED if room.limited_by == "shared memory" and full <= _PART else 0.0
+
+
+def _is_whole(launch: Prepared) -> bool:
+    """Whether all work is counted: loops of unknown trips may keep a unit busy."""
+    work = counted_work(launch)
+    return work is not None and sum(work.uncounted.values()) < _FEW_UNCOUNTED
+
+
+_FEW_UNCOUNTED: Final = 8.0
+"""Instructions in loops of unknown trips up to which these are next to nothing."""
 _REACHED: Final = 0.9
 """Part of what the nearest roof allows that kernels with enough warps reach."""
 
@@ -221,6 +243,8 @@ def _long_blocks(launch: Prepared, room: Room) -> Iterator[Finding]:
     """
     if not room.counted or room.limited_by != "the grid" or _leaves_sms(launch):
         return
+    if not _is_whole(launch):
+        return
     if _multiplies(launch) or len(launch.groups) > 1:
         return
     full, pieces = (room.warps or 0.0) / (room.possible or 1), _pieces(launch)
@@ -285,7 +309,7 @@ def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
     """Yield a finding on tiles of few warps, whose elements take most of the registers."""
     warps = launch.launch.warps_per_block
     all_of_them = warps <= _USUAL and (room.registers or 0) >= _ALMOST_ALL
-    if not room.counted or room.limited_by != "registers":
+    if not room.counted or room.limited_by != "registers" or not _is_whole(launch):
         return
     if warps > _NARROW and not all_of_them:
         return

@@ -84,7 +84,7 @@ class Made(Subject):
     @cached_property
     def registers(self) -> int:
         """How many registers its threads have."""
-        return 64
+        return 64 if self.seed < _SPECIAL else (40, 168, 64, 255)[self.seed % 4]
 
 
 class _Writer:
@@ -94,6 +94,7 @@ class _Writer:
         self._draw = random.Random(seed)
         self._labels = 0
         self.lines: list[str] = []
+        self._apart = False  # whether roles share no code
         self._any = seed % 3 == 2  # of all forms
         self._plain = [e for e in printed()[::2] if e and not _JUMPING.search(e) and "`" not in e]
 
@@ -209,21 +210,56 @@ class _Writer:
             self.lines.append(self.filled("ISETP.{r}.AND P{p}, PT, R4, RZ, PT", p=p))
         self.lines.append(f"@!P{p} BRA `({top})")
 
+    def take_uniform(self, left: int) -> None:
+        """Write to all uniform registers but some."""
+        self.lines += [f"ULDC.64 UR{at}, c[0x0][0x210]" for at in range(4, 62 - 2 * left, 2)]
+        self.lines += [f"UMOV UR{62 - 2 * left}, 0x1"] * (left < 2)
+
+    def roles(self, left: int | None) -> None:
+        """Write a branch to two roles: one gives registers back, another asks for them.
+
+        That one uses all uniform registers but some, if ``left`` says how many.
+        """
+        self._apart, other, rest = True, self.label(), self.label()
+        self.lines += [f"@P0 BRA `({other})", "USETMAXREG.DEALLOC.CTAPOOL 0x28"]
+        self.block(2)
+        self.lines += ["EXIT", f"{other}:", f"@P1 BRA `({rest})", asking := f"{self.label()}:"]
+        self.lines += [
+            "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8",
+            "PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0",
+        ]
+        self.lines += [f"@!P0 BRA `({asking[:-1]})", "LDS R0, [R4]", "LDS.64 R2, [R4]"]
+        self.lines += [f"LDS.128 R{at}, [R4]" for at in range(4, 40, 4)]
+        if left is not None:
+            self.take_uniform(left)
+        self.block(2)
+        self.lines += ["EXIT", f"{rest}:"]
+
     def _leave(self, _: int) -> None:
         text = self._draw.choice(("@{q}P{p} EXIT", "@P{p} BRA `({to})", "BRA.DIV ~URZ, `({to})"))
-        to = f".L_x_{self._draw.randrange(1, self._labels + 1)}" if self._labels else ""
+        known = 0 if self._apart else self._labels
+        to = f".L_x_{self._draw.randrange(1, known + 1)}" if known else ""
         if to or "to" not in text:
             self.lines.append(self.filled(text, to=to, q=self._draw.choice(("", "!"))))
+
+
+_SPECIAL = 48
+"""Kernels from this number on give registers to others, or use most uniform registers, or both."""
 
 
 def generated(seed: int) -> Code:
     """Return a kernel by its number."""
     writer = _Writer(seed)
+    if seed >= _SPECIAL and seed % 3 == 1:
+        writer.take_uniform(seed % 5)
+    elif seed >= _SPECIAL:
+        writer.roles(None if seed % 3 else seed % 5)
     writer.block(3)
     while len(writer.lines) < 24:
         writer.block(2)
     writer.lines.append("EXIT")
-    (code,) = parse("".join(_listed([*writer.lines[:-1][:90], "EXIT"], writer.lines, seed)))
+    most = 90 if seed < _SPECIAL else 160
+    (code,) = parse("".join(_listed([*writer.lines[:-1][:most], "EXIT"], writer.lines, seed)))
     return code
 
 

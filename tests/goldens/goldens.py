@@ -27,7 +27,7 @@ TEXTS = FOLDER / "text"
 IN_TEXT = ("nested.90", "looked_upPji.90", "flagged.90", "chooses.90", "made.4", "made.7")
 """Kernels of which some views are kept as text."""
 _SHOWN = ("code", "flow", "liveness", "free", "apart", "regions")
-_MADE = 48
+_MADE = 60
 """How many random kernels there are."""
 CODE: dict[str, View] = {**views.OF_CODE}
 PROBES: dict[str, View] = {

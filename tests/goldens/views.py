@@ -6,6 +6,7 @@ registers by their name. So code may move, and views stay.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -422,6 +423,11 @@ def touched(subject: Subject) -> Iterator[str]:
         yield f"registers of {warps} warps {shown(counts)} {shown(fewer)}"
 
 
+def _place(symbol: str) -> int:
+    """Return where a variable is said to be in memory."""
+    return 0x7F12_3456_7800 + 0x100 * len(symbol)
+
+
 def file(subject: Subject) -> Iterator[str]:
     """Yield the parts of the file, and its digest once code was put into it."""
     cubin, kernel = subject.file, subject.kernel
@@ -435,6 +441,8 @@ def file(subject: Subject) -> Iterator[str]:
             yield f"line {at:#x} {shown(lines)}"
     yield f"constants {_reasoned(lambda: module_memory.constants(subject.cubin))}"
     yield f"variables {_reasoned(lambda: module_memory.variables(subject.cubin))}"
+    found = _reasoned(lambda: module_memory.shared(subject.cubin, subject.name, _place))
+    yield f"shared {found[:200]} {hashlib.sha256(found.encode()).hexdigest()}"
     yield f"same again {cubin.write() == subject.cubin}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ikp.analysis.explain.counted_work import CountedWork, if_counted
+from ikp.analysis.explain.counted_work import GUESS, CountedWork, if_counted
 from ikp.analysis.explain.findings.slow_instructions import REMEDIES, slow_arithmetic
 from ikp.analysis.explain.line_costs import LineCost, line_costs
 from ikp.analysis.explain.places import short_line, where_of
@@ -20,7 +20,6 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.code_facts import LineFacts
 
 _LEAST: Final = 0.25
 """Part of the warps' time from which on such work of a line is a cause: of 60 kernels that others
@@ -194,14 +193,14 @@ def _share_of(pair: tuple[LineCost, frozenset[str]]) -> float:
 def _of_line(launch: Prepared, one: LineCost, gone: float, saved: float) -> Finding:
     kind = max(_KINDS, key=lambda each: one.parts.get(each, 0.0))
     words = _KINDS[kind]
-    each = sum(line.parts.get(kind, 0.0) for line in _in(one))
+    each, of = _each(one, kind)
     place = short_line(one.line, one.ranges[0].name)
     return finding(
         launch,
         "costly-line",
         title=f"{place} takes {100 * one.share_of(frozenset(_KINDS)):.0f} % of the warps' time for "
-        f"{words.words}: {each:,.0f} in each execution of {one.ranges[0].name}, with what goes "
-        f"with them {100 * gone:.0f} % of all instructions",
+        f"{words.words}: {each:,.0f} in each {of} of {one.ranges[0].name}, with what goes with "
+        f"them {100 * gone:.0f} % of all instructions",
         number=Number("such instructions of the line, of all", gone, "share"),
         at_stake=saved * launch.duration,
         without="without this line's " + words.words,
@@ -214,6 +213,12 @@ def _of_line(launch: Prepared, one: LineCost, gone: float, saved: float) -> Find
     )
 
 
-def _in(one: LineCost) -> list[LineFacts]:
-    """Return the facts of a line in the range with most of its time."""
-    return [each for each in one.ranges[0].facts.lines if each.line == one.line]
+def _each(one: LineCost, kind: str) -> tuple[float, str]:
+    """Return how many instructions of a kind a line has in the range with most of its time.
+
+    In each execution of it; in loops of unknown trips, which count as ``GUESS``, in each iteration.
+    """
+    some = [line for line in one.ranges[0].facts.lines if line.line == one.line]
+    each = sum(line.parts.get(kind, 0.0) for line in some)
+    looped = any(line.looped > line.count for line in some)
+    return (each / GUESS, "iteration in code") if looped else (each, "execution")

@@ -34,6 +34,7 @@ from ikp.inspection._held_up import (
     shared_swaps,
     single_steps,
     sleeps,
+    split_warps,
     unpipelined,
 )
 from ikp.inspection._operands import promoted, reworked
@@ -147,6 +148,7 @@ class Extra:
             "promoted": lambda: twice(promoted(self.uses)),
             "single steps": lambda: twice(single_steps(self.uses)),
             "unpipelined": lambda: twice(unpipelined(self.uses)),
+            "split": lambda: twice(split_warps(self.flow, self.values, self.ours)),
             "swaps": lambda: twice(shared_swaps(self.flow, self.ours)),
             "clocks": lambda: twice(clock_reads(self.uses)),
             "reworked": lambda: reworked(self.uses),

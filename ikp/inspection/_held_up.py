@@ -23,6 +23,8 @@ from typing import Final
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.def_use import DefUse
+from ikp.sass.dataflow.lane_state import LANES
+from ikp.sass.dataflow.lane_values import LaneValues
 from ikp.sass.disassembly.effects import R, operand, span
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, lane_bytes, work_of
@@ -50,6 +52,28 @@ def _is_own(call: Instruction) -> bool:
 def sleeps(flow: Flow) -> list[int]:
     """Return the sleeps (``nanosleep``) in loops."""
     return [at for at in flow.code.of("NANOSLEEP") if flow.loop_of(at) is not None]
+
+
+def split_warps(flow: Flow, values: LaneValues, ours: Collection[int] = ()) -> list[int]:
+    """Return the instructions that nearly all warps execute with half of their lanes or fewer.
+
+    By conditions on the thread's number, whose lanes are known. One lane alone is another matter:
+    it does what the others need not.
+    """
+    found = list[int]()
+    for number in flow.graph.order:
+        comes = values.comes(number)
+        if comes is None or not comes.any():
+            continue
+        lanes = comes.reshape(-1, LANES).sum(axis=1)
+        some = lanes[lanes > 0]
+        if len(some) >= _NEARLY_ALL * len(lanes) and some.min() > 1 and some.max() <= LANES / 2:
+            block = flow.graph.blocks[number]
+            found += [at for at in range(block.first, block.end) if at not in ours]
+    return found
+
+
+_NEARLY_ALL: Final = 0.9
 
 
 def shared_swaps(flow: Flow, ours: Collection[int] = ()) -> list[int]:

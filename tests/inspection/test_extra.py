@@ -609,3 +609,16 @@ def test_sums_that_carry_their_error_along() -> None:
     moved = (*kahan, "MOV R3, R21")
     assert count("compensated", *loop(*moved, STORED)) >= 3
     assert not count("compensated", *loop("FADD R3, R3, R30", "FADD R5, R5, -R31", STORED))
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        (("LOP3.LUT R20, R0, 0x1, RZ, 0xc0, !PT", "ISETP.NE.AND P0, PT, R20, RZ, PT"), 2),
+        (("LOP3.LUT R20, R0, 0x20, RZ, 0xc0, !PT", "ISETP.NE.AND P0, PT, R20, RZ, PT"), 0),  # warps
+        (("LOP3.LUT R20, R0, 0x1f, RZ, 0xc0, !PT", "ISETP.NE.AND P0, PT, R20, RZ, PT"), 0),  # one
+    ],
+)
+def test_code_that_half_of_a_warps_lanes_run(condition: tuple[str, ...], found: int) -> None:
+    body = ("@P0 BRA `(.L_x_1)", "FMUL R3, R4, R5", "FADD R3, R3, R6", ".L_x_1:", STORED)
+    assert count("split", THREAD, *condition, *body) == found

@@ -101,7 +101,7 @@ _CAPPED: Final = (
     "uncached-loads calls lone-loads ordered-loads zeroed-loads promoted-sums "
     "halo repeated-setup same-operands many-warps narrow-loads block-shape costly-line "
     "invariant-arithmetic uniform-arithmetic clock-reads reworked-operands block-votes "
-    "needless-conversions compensated-sums"
+    "needless-conversions compensated-sums split-warps"
 )
 _COUNTED: Final = frozenset(_CAPPED.split())
 """Findings whose bound is made with the roofs that their change leaves where they are."""

@@ -326,4 +326,19 @@ KINDS: Final = {
         gone=0.75,
         least=0.15,
     ),
+    "split": InstructionKind(
+        "split-warps",
+        "{line} runs with half of each warp's lanes or fewer, by the thread's number, while the "
+        "others wait: {share} of all instructions",
+        "with whole warps on one way",
+        "instructions that nearly all warps execute, under conditions on thread numbers that at "
+        "most 16 lanes of each fulfil",
+        "there is no work for the other lanes",
+        "let whole warps take one way: decide by the warp's or the block's number in place of the "
+        "lane's, or give neighbouring lanes the same kind of element; where both ways are short, "
+        "calculate both and select",
+        gone=0.5,
+        least=0.1,
+        rarest=0.2,
+    ),
 }

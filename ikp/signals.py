@@ -204,7 +204,7 @@ def _raised_by_handler(error: BaseException, fence: FrameType) -> BaseException 
         trace = each.__traceback__
         if trace is not None and trace.tb_frame in above:
             continue  # the program has caught that one, and called the fence since
-        if _has_handler(trace):
+        if _has_handler(trace, fence):
             return each
         todo += (each.__cause__, each.__context__)
     return None
@@ -220,9 +220,14 @@ def _above(frame: FrameType) -> set[FrameType]:
     return found
 
 
-def _has_handler(trace: TracebackType | None) -> bool:
+def _has_handler(trace: TracebackType | None, fence: FrameType) -> bool:
+    """Return whether an error came through a signal handler, which is none of the fence's frame.
+
+    Up to Python 3.12, a frame keeps what ``f_locals`` returned. Of the fence, that has the error,
+    which has the frame: both, and all callers' variables, would stay until garbage is collected.
+    """
     while trace is not None:
-        if _is_handler(trace.tb_frame):
+        if trace.tb_frame is not fence and _is_handler(trace.tb_frame):
             return True
         trace = trace.tb_next
     return False

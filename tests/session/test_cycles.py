@@ -15,6 +15,7 @@ import pytest
 from ikp.session.arena import Arena
 from ikp.session.segment_sources import ends_within
 from ikp.session.service import DeviceService
+from ikp.signals import pass_on
 from tests.session.test_service import CPU, Reused, gpu, storage
 
 pytestmark = pytest.mark.any_pins
@@ -48,6 +49,19 @@ def is_let_go(call: Callable[[], object]) -> bool:
         raise AssertionError("it did not fail")
 
     return program()() is None
+
+
+def test_an_error_that_a_fence_looks_at_holds_no_caller() -> None:
+    """Whether a signal handler raised it, as at each launch that is refused."""
+
+    def fenced(_: object) -> None:
+        try:
+            fail()
+        except Exception as error:  # noqa: BLE001 - as a fence
+            pass_on(error)
+        raise ValueError("what the program handles")
+
+    assert is_let_go(lambda: fenced(1))
 
 
 def test_an_error_of_the_services_thread_holds_no_caller(gpu: DeviceService) -> None:

@@ -222,6 +222,7 @@ _EFFECTS: Final = {
     "checks": "costly-line",
     "linear-search": "costly-line",
     "unused-random-numbers": "costly-line",
+    "promoted-sums": "local-memory",  # a second sum takes as many registers again
     "alike-lanes": "costly-line",
     "scaled-operands": "reworked-operands",
     "reworked-operands": "bank-conflicts exposed-load",

@@ -342,3 +342,20 @@ def test_loads_again_of_what_l2_holds_take_its_time(waves: int, fits: bool) -> N
     one = next(one for one in said.every if one.id == "repeated-loads")
     assert one.number.value == pytest.approx(1 / 3)
     assert (one.bound_share < 0.8 * one.number.value) == fits
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect"),
+    [
+        ("promoted-sums", "local-memory"),  # the second sum's registers
+        ("flag-wait", "atomics"),  # a loop of atomics that asks whether it is a block's turn
+        ("wide-operands", "reworked-operands"),
+        ("clock-reads", "costly-line"),
+        ("slow-arithmetic", "alike-lanes"),
+    ],
+)
+def test_what_a_cause_shows_as_goes_with_it(cause: str, effect: str) -> None:
+    both = finding(effect, "likely"), finding(cause, "likely")
+    assert decided(both) == ((both[1],), (both[0],))
+    less = replace(both[1], bound_ns=1.0)
+    assert decided([both[0], less])[0] == (both[0], less), "a fifth of it explains little"

@@ -1,6 +1,6 @@
 """What recording every replay of a CUDA graph costs: the GPU's time, and the host's.
 
-    python -m benchmarks.replays
+    python -m benchmarks.replays [--passes 80] [--snug]
 
 Graphs of 50 kernels, replayed in turn in one run: plain, with records of which the last replay is
 left, with all replays kept, and that graph again after its session. "least" is a recorder by hand
@@ -9,6 +9,7 @@ that does what any must: each warp reads the clock twice, and stores both readin
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 import warnings
@@ -163,9 +164,13 @@ def report(name: str, times: list[tuple[float, float]], plain: list[tuple[float,
 
 def main() -> None:
     """Compare kernels of some lengths."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--passes", type=int, nargs="+", default=[2, 32, 80], help="of a kernel")
+    parser.add_argument("--snug", action="store_true", help="with buffers that fit alone")
+    asked = parser.parse_args()
     print(torch.cuda.get_device_name())
-    for n in (2, 32, 80):
-        for roomy in (False, True):
+    for n in asked.passes:
+        for roomy in (False,) if asked.snug else (False, True):
             compare(n, roomy)
 
 

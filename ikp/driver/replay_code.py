@@ -2,8 +2,8 @@
 
 A graph's nodes keep their arguments, so each replay records into the same segments. This node
 appends what its replay has recorded to a log: headers, and as many records as were made. A warp
-takes 32 slots of one segment at a time, and reserves room for them by one atomic addition. Where no
-log is set, the node does nothing: the host switches recording by one word of the device's memory.
+takes some slots of one segment at a time, and reserves room for them by one atomic addition. With
+no log set, the node does nothing: the host switches recording by one word of the device's memory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,15 @@ _OF_LAUNCH: Final = {
 }  # fmt: skip
 """Registers, and the fields of the launch header that they hold."""
 _AHEAD: Final = 4
-"""How many units a lane has under way at a time."""
+"""How many units a lane has under way at a time, of slots with many."""
+_PARTS: Final = 4
+"""How many times 32 slots a warp takes at a time: warps of the node cost more than their work, as
+each adds to the same two numbers in memory."""
+SLOTS: Final = WARP * _PARTS
+"""How many slots a warp takes at a time."""
+_FEW: Final = 2
+"""Units of a slot that are moved by the slot's own lane, where no slot has more."""
+_SLOT_WORDS: Final = abi.SLOT_HEADER_BYTES // _WORD
 
 
 def _registers(prefix: str, count: int) -> str:
@@ -92,17 +100,22 @@ _BEGIN: Final = f"""//ikp
 .address_size 64
 .visible .entry ikp_replay(.param .u64 given)
 {{
-.reg .pred p, q, r, rows, idle, leads, active, ours, last;
-.reg .u64 control, log, room, segment, first, behind, row, at, bytes, heads, from, to, a, b;
+.reg .pred p, q, rows, idle, leads, many;
+.reg .u64 control, log, room, segment, first, behind, row, at, bytes, from, to, a, b;
 .reg .u32 lane, chunk, number, replay, most, graph, x, y, z, warps, size, clock, mode, launched;
 .reg .u32 options, chosen, begin, step, count, together, margin, blocks, slots, items, t, w, low;
-.reg .u32 high, header, wide, capacity, pitch, start, made, units, upto, before, total, ticket;
-.reg .u32 warps_of_node, here, unit, some, j, i, m, g, shift, v0, v1, v2, v3;
+.reg .u32 high, header, wide, capacity, pitch, start, begins, made, upto, before, total, ticket;
+.reg .u32 warps_of_node, here, unit, j, i, m, g, shift, part, peak, v0, v1, v2, v3;
+.reg .u64 apart;
 .reg .u32 {_registers("h", abi.LAUNCH_HEADER_BYTES // _WORD)};
-.reg .u32 {_registers("s", abi.SLOT_HEADER_BYTES // _WORD)};
+.reg .u32 {_registers("s", _PARTS * _SLOT_WORDS)};
+.reg .u64 {", ".join(_registers(each, _PARTS) for each in ("slot", "base", "dest"))};
+.reg .u32 {", ".join(_registers(each, _PARTS) for each in ("some", "units", "upto"))};
+.reg .u32 {", ".join(_registers(each, _PARTS) for each in ("before", "total"))};
+.reg .pred {", ".join(_registers(each, _PARTS) for each in ("active", "ours", "long"))};
 .reg .u64 {_registers("from", _AHEAD)}, {_registers("to", _AHEAD)};
-.reg .u32 {_registers("c", 4 * _AHEAD)};
-.reg .pred {_registers("moves", _AHEAD)};
+.reg .u32 {_registers("c", 4 * _PARTS * _FEW)};
+.reg .pred {_registers("moves", _PARTS * _FEW)};
 ld.param.u64 control, [given];
 mov.u32 lane, %tid.x;
 mov.u32 chunk, %ctaid.x;
@@ -199,79 +212,116 @@ add.u64 row, first, row;
 bra SOME;
 BARE:
 mov.u32 items, 0;
+mov.u32 header, 0;
+mov.u32 pitch, 0;
+mov.u32 capacity, 0;
+mov.u32 wide, 1;
+mov.u32 shift, 0;
+setp.ne.u32 rows, items, items;
+mov.u64 first, segment;
+mov.u64 behind, segment;
+mov.u64 row, segment;
 
 SOME:
-mul.lo.u32 start, chunk, 32;
-max.u32 some, items, start;
-sub.u32 some, some, start;
-min.u32 some, some, 32;
+mul.lo.u32 start, chunk, {SLOTS};
 setp.eq.u32 leads, chunk, 0;
-setp.eq.u32 p, some, 0;
-setp.ne.and.u32 q, chunk, 0, p;
-@q bra DONE;
-mov.u32 upto, 0;
-mov.u32 units, 0;
-mov.u64 b, 0;
 mov.u64 bytes, 0;
-@p bra ADDED;
-add.u32 t, start, lane;
-setp.lt.u32 active, lane, some;
-setp.lt.u32 ours, t, slots;
-mul.wide.u32 a, t, pitch;
-add.u64 a, a, first;
-sub.u32 t, t, slots;
-mul.wide.u32 b, t, @dense_header;
-add.u64 b, b, behind;
-selp.u64 from, a, b, ours;
-not.pred r, rows;
-and.pred r, r, active;
+mov.u32 peak, 0;
+mov.u64 apart, {UNIT};
+mul.wide.u32 a, together, {UNIT};
+selp.u64 apart, a, apart, rows;
 """
 
 
-def _slot_headers() -> str:
-    """Return loads of a slot's header, and how many records of it are to be moved."""
+def _slots_of_lane(k: int) -> str:
+    """Return where the header of a lane's slot is, in one part of the warp's slots."""
+    return f"""add.u32 t, start, {WARP * k};
+max.u32 w, items, t;
+sub.u32 w, w, t;
+min.u32 some{k}, w, {WARP};
+add.u32 t, t, lane;
+setp.lt.u32 active{k}, lane, some{k};
+setp.lt.u32 ours{k}, t, slots;
+mul.wide.u32 a, t, pitch;
+add.u64 a, a, first;
+sub.u32 w, t, slots;
+mul.wide.u32 b, w, @dense_header;
+add.u64 b, b, behind;
+selp.u64 slot{k}, a, b, ours{k};
+not.pred long{k}, rows;
+and.pred long{k}, long{k}, active{k};
+shr.u32 g, t, shift;
+sub.u32 w, together, 1;
+and.b32 w, w, t;
+mul.wide.u32 base{k}, w, {UNIT};
+sub.u32 w, size, header;
+mul.lo.u32 w, w, together;
+mul.wide.u32 b, g, w;
+add.u64 b, b, row;
+add.u64 b, b, base{k};
+cvt.u64.u32 base{k}, header;
+add.u64 base{k}, base{k}, slot{k};
+selp.u64 base{k}, b, base{k}, rows;
+mov.u64 dest{k}, 0;
+"""
+
+
+def _headers(k: int, line: str) -> str:
+    """Return a line for each row of a slot's header; short headers have the first rows alone."""
     half = abi.DENSE_HEADER_BYTES // UNIT
     rows = range(abi.SLOT_HEADER_BYTES // UNIT)
-    dense, plain = _DENSE["attempted"] // _WORD, _SLOT["attempted"] // _WORD
-    ended = _DENSE["finish_ns"] // _WORD
-    return "\n".join(
-        [
-            *(f"mov.u32 s{each}, 0;" for each in range(4 * len(rows))),
-            *(
-                f"@{'active' if each < half else 'r'} ld.global.v4.u32 {{{_row('s', each)}}}, "
-                f"[from+{UNIT * each}];"
-                for each in rows
-            ),
-            f"selp.u32 made, s{dense}, s{plain}, rows;",
-            f"or.b32 t, s{ended}, s{ended + 1};",
-            "setp.ne.u32 p, t, 0;",
-            "and.pred p, p, rows;",
-            "not.pred q, rows;",
-            f"setp.eq.and.u32 q, s{_SLOT['state'] // _WORD}, @finished, q;",
-            "or.pred p, p, q;",
-            "and.pred p, p, ours;",
-            "",
-        ]
+    each = _SLOT_WORDS // 4 * k
+    return "".join(
+        line.format(
+            guard=f"{'active' if at < half else 'long'}{k}",
+            words=_row("s", each + at),
+            at=UNIT * at,
+            k=k,
+        )
+        for at in rows
     )
 
 
-_SCAN: Final = """shfl.sync.up.b32 t|p, upto, {d}, 0, -1;
-@p add.u32 upto, upto, t;
-"""
-_COUNTS: Final = """min.u32 made, made, capacity;
+def _counted(k: int) -> str:
+    """Return how many units of a lane's slot are to be moved, summed up over the lanes."""
+    at = _SLOT_WORDS * k
+    dense, plain = _DENSE["attempted"] // _WORD, _SLOT["attempted"] // _WORD
+    ended = _DENSE["finish_ns"] // _WORD
+    return f"""selp.u32 made, s{at + dense}, s{at + plain}, rows;
+or.b32 t, s{at + ended}, s{at + ended + 1};
+setp.ne.u32 p, t, 0;
+and.pred p, p, rows;
+not.pred q, rows;
+setp.eq.and.u32 q, s{at + _SLOT["state"] // _WORD}, @finished, q;
+or.pred p, p, q;
+and.pred p, p, ours{k};
+and.pred p, p, active{k};
+min.u32 made, made, capacity;
 selp.u32 made, made, 0, p;
-mul.lo.u32 units, made, wide;
-mov.u32 upto, units;
+mul.lo.u32 units{k}, made, wide;
+max.u32 peak, peak, units{k};
+mov.u32 upto{k}, units{k};
+""" + "".join(_SCAN.format(to=f"upto{k}", do="add", d=each) for each in _HALVES)
+
+
+_HALVES: Final = (1, 2, 4, 8, 16)
+_SCAN: Final = """shfl.sync.up.b32 t|p, {to}, {d}, 0, -1;
+@p {do}.u32 {to}, {to}, t;
 """
-_ASKED: Final = """mul.wide.u32 heads, some, header;
-add.u64 bytes, heads, @chunk_bytes;
-ADDED:
-sub.u32 before, upto, units;
-shfl.sync.idx.b32 total, upto, 31, 31, -1;
-mul.wide.u32 a, total, 16;
+_ROOM: Final = """sub.u32 before{k}, upto{k}, units{k};
+shfl.sync.idx.b32 total{k}, upto{k}, 31, 31, -1;
+mul.wide.u32 a, total{k}, 16;
 add.u64 bytes, bytes, a;
-selp.u64 a, @first_bytes, 0, leads;
+mul.wide.u32 a, some{k}, header;
 add.u64 bytes, bytes, a;
+setp.ne.u32 p, some{k}, 0;
+selp.u64 a, @chunk_bytes, 0, p;
+add.u64 bytes, bytes, a;
+"""
+_ASKED: Final = """selp.u64 a, @first_bytes, 0, leads;
+add.u64 bytes, bytes, a;
+setp.eq.u64 p, bytes, 0;
+@p bra DONE;
 mov.u64 at, 0;
 setp.eq.u32 q, lane, 0;
 @q atom.global.add.u64 at, [log], bytes;
@@ -280,9 +330,23 @@ setp.eq.u32 q, lane, 0;
 
 The first chunk of a launch has the launch header before it."""
 
-_GIVEN: Final = """setp.ne.u32 p, here, 0;
-@p bra STORES;
-mov.b64 {low, high}, at;
+
+def _few() -> str:
+    """Return loads of records by the lanes of their slots, where no slot has more than a few."""
+    at = [(k, f) for k in range(_PARTS) for f in range(_FEW)]
+    lines = [f"shfl.sync.idx.b32 t, peak, {WARP - 1}, 31, -1;", f"setp.gt.u32 many, t, {_FEW};"]
+    lines += [f"selp.u32 peak, 0, {_FEW}, many;"]
+    for k, f in at:
+        n = _FEW * k + f
+        lines += [f"min.u32 t, units{k}, peak;", f"setp.lt.u32 moves{n}, {f}, t;"]
+    for k, f in at:
+        n = _FEW * k + f
+        lines += [f"add.u64 b, base{k}, {'apart' if f else 0};"]
+        lines += [f"@moves{n} ld.global.v4.u32 {{{_row('c', n)}}}, [b];"]
+    return "\n".join([*lines, ""])
+
+
+_GIVEN: Final = """mov.b64 {low, high}, at;
 shfl.sync.idx.b32 low, low, 0, 31, -1;
 shfl.sync.idx.b32 high, high, 0, 31, -1;
 mov.b64 at, {low, high};
@@ -292,9 +356,9 @@ setp.gt.u64 p, a, room;
 add.u64 to, log, at;
 add.u64 to, to, @data;
 setp.eq.u32 q, lane, 0;
-not.pred p, leads;
-@p bra CHUNK;
 mov.u32 t, 0;
+not.pred p, leads;
+@p bra CHUNKS;
 mov.u32 w, @launch_units;
 @q st.global.v4.u32 [to], {graph, replay, number, @head};
 @q st.global.v4.u32 [to+16], {t, w, t, t};
@@ -303,31 +367,35 @@ add.u64 a, to, a;
 setp.lt.u32 p, lane, @launch_units;
 @p st.global.v4.u32 [a+@chunk_bytes], {v0, v1, v2, v3};
 add.u64 to, to, @first_bytes;
-setp.eq.u32 p, some, 0;
-@p bra DONE;
-CHUNK:
-mov.u32 t, 0;
-@q st.global.v4.u32 [to], {graph, replay, number, start};
-@q st.global.v4.u32 [to+16], {some, total, header, t};
-add.u64 to, to, @chunk_bytes;
-mul.wide.u32 a, lane, header;
-add.u64 a, to, a;
-add.u64 to, to, heads;
+CHUNKS:
 """
 """Finds out where the warp has room, and writes what comes before its headers and records there."""
 
 
-def _moved_headers() -> str:
-    """Return stores of the slots' headers to the log; here they are empty from then on."""
-    half = abi.DENSE_HEADER_BYTES // UNIT
-    stores = []
-    for each in range(abi.SLOT_HEADER_BYTES // UNIT):
-        where = "active" if each < half else "r"
-        stores += [
-            f"@{where} st.global.v4.u32 [a+{UNIT * each}], {{{_row('s', each)}}};",
-            f"@{where} st.global.v4.u32 [from+{UNIT * each}], {{t, t, t, t}};",
-        ]
-    return "\n".join([*stores, ""])
+def _chunk(k: int) -> str:
+    """Return stores of one part's headers, and of its few records; its slots are empty then."""
+    stores = "".join(
+        f"@moves{_FEW * k + f} st.global.v4.u32 [b+{UNIT * f}], {{{_row('c', _FEW * k + f)}}};\n"
+        for f in range(_FEW)
+    )
+    moved = _headers(k, "@{guard} st.global.v4.u32 [a+{at}], {{{words}}};\n")
+    emptied = _headers(k, "@{guard} st.global.v4.u32 [slot{k}+{at}], {{t, t, t, t}};\n")
+    return f"""setp.eq.u32 p, some{k}, 0;
+@p bra MANY;
+add.u32 w, start, {WARP * k};
+@q st.global.v4.u32 [to], {{graph, replay, number, w}};
+@q st.global.v4.u32 [to+16], {{some{k}, total{k}, header, t}};
+add.u64 to, to, @chunk_bytes;
+mul.wide.u32 a, lane, header;
+add.u64 a, to, a;
+{moved}{emptied}mul.wide.u32 b, some{k}, header;
+add.u64 to, to, b;
+mov.u64 dest{k}, to;
+mul.wide.u32 b, before{k}, 16;
+add.u64 b, b, to;
+{stores}mul.wide.u32 a, total{k}, 16;
+add.u64 to, to, a;
+"""
 
 
 _SEARCH: Final = """add.u32 t, j, {less};
@@ -338,7 +406,7 @@ setp.le.u32 p, w, unit;
 _PLACE: Final = """shfl.sync.idx.b32 w, before, j, 31, -1;
 setp.lt.u32 moves{k}, unit, total;
 sub.u32 m, unit, w;
-add.u32 i, start, j;
+add.u32 i, begins, j;
 mul.wide.u32 a, i, pitch;
 add.u64 a, a, first;
 cvt.u64.u32 b, header;
@@ -362,37 +430,41 @@ mul.wide.u32 to{k}, unit, 16;
 """
 
 
-def _moved_records() -> str:
-    """Return the loop that moves records: each lane some units of 16 bytes at a time.
+def _many() -> str:
+    """Return the loop that moves the records of slots with many, in one part after the other.
 
-    The first of them are loaded before the warp knows where it has room.
+    Lanes take units of 16 bytes in turn, whatever slots these are of.
     """
-    halves = (16, 8, 4, 2, 1)
     each = range(_AHEAD)
+    picked = [
+        f"setp.eq.u32 p, part, {k};\n@p mov.u32 upto, upto{k};\n@p mov.u32 before, before{k};\n"
+        f"@p mov.u32 total, total{k};\n@p mov.u64 to, dest{k};\n"
+        for k in range(_PARTS)
+    ]
     places = [
         f"add.u32 unit, here, {WARP * k};\nsetp.ge.u32 p, unit, total;\n@p bra LOADS;\n"
         "add.u32 unit, unit, lane;\nmov.u32 j, 0;\n"
-        + "".join(_SEARCH.format(s=half, less=half - 1) for half in halves)
+        + "".join(_SEARCH.format(s=half, less=half - 1) for half in _HALVES[::-1])
         + _PLACE.format(k=k)
         for k in each
     ]
     return "".join(
         [
-            "mov.u32 here, 0;\nMOVE:\n",
+            "MANY:\nnot.pred p, many;\n@p bra NEXT;\nmov.u32 part, 0;\nPICK:\n",
+            *picked,
+            f"mul.lo.u32 begins, part, {WARP};\nadd.u32 begins, begins, start;\n",
+            "mov.u32 here, 0;\nMOVE:\nsetp.ge.u32 p, here, total;\n@p bra MOVED;\n",
             *(f"setp.lt.u32 moves{k}, total, total;\n" for k in each),
             *places,
             "LOADS:\n",
             *(f"@moves{k} ld.global.v4.u32 {{{_row('c', k)}}}, [from{k}];\n" for k in each),
-            _GIVEN,
-            _moved_headers(),
-            "STORES:\n",
             *(
                 f"@moves{k} add.u64 b, to, to{k};\n"
                 f"@moves{k} st.global.v4.u32 [b], {{{_row('c', k)}}};\n"
                 for k in each
             ),
-            f"add.u32 here, here, {WARP * _AHEAD};\n",
-            "setp.lt.u32 p, here, total;\n@p bra MOVE;\n",
+            f"add.u32 here, here, {WARP * _AHEAD};\nbra MOVE;\nMOVED:\n",
+            f"add.u32 part, part, 1;\nsetp.lt.u32 p, part, {_PARTS};\n@p bra PICK;\n",
         ]
     )
 
@@ -433,14 +505,26 @@ ret;
 
 def code() -> str:
     """Return the kernel in PTX."""
-    text = (
-        _BEGIN
-        + _slot_headers()
-        + _COUNTS
-        + "".join(_SCAN.format(d=each) for each in (1, 2, 4, 8, 16))
-        + _ASKED
-        + _moved_records()
-        + _END
+    parts = range(_PARTS)
+    text = "".join(
+        [
+            _BEGIN,
+            *map(_slots_of_lane, parts),
+            *(f"mov.u32 s{each}, 0;\n" for each in range(_PARTS * _SLOT_WORDS)),
+            *(
+                _headers(k, "@{guard} ld.global.v4.u32 {{{words}}}, [slot{k}+{at}];\n")
+                for k in parts
+            ),
+            *map(_counted, parts),
+            *(_ROOM.format(k=k) for k in parts),
+            _ASKED,
+            *(_SCAN.format(to="peak", do="max", d=each) for each in _HALVES),
+            _few(),
+            _GIVEN,
+            *map(_chunk, parts),
+            _many(),
+            _END,
+        ]
     )
     for name in sorted(_NAMES, key=len, reverse=True):
         text = text.replace(f"@{name}", str(_NAMES[name]))

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Final
 
 from ikp.driver import cuda
-from ikp.driver.replay_code import WARP, code
+from ikp.driver.replay_code import SLOTS, WARP, code
 
+_WARPS: Final = 256
 _MOST_WARPS: Final = 1024
+_TURNS: Final = 4
+"""More warps than the usual ones are there for so many turns of a warp each. A warp takes 3 ns of
+the GPU, as all add to the same numbers; a turn takes some microseconds."""
+
+
+def warps(slots: Sequence[int]) -> int:
+    """Return how many warps of the node each segment has.
+
+    Args:
+        slots: of each segment; 0 where that is not known.
+    """
+    turns = [-(-each // SLOTS) for each in slots]
+    all_warps = min(_MOST_WARPS, max(_WARPS, sum(turns) // _TURNS))
+    share = max(1, all_warps // len(slots))
+    return min(share, max(turns)) if all(turns) else share
 
 
 class ReplayKernel:
@@ -26,12 +43,12 @@ class ReplayKernel:
             "cuModuleGetFunction", ctypes.byref(self._function), module, b"ikp_replay", to=load
         )
 
-    def launch(self, control: int, segments: int, stream: int) -> None:
+    def launch(self, control: int, slots: Sequence[int], stream: int) -> None:
         """Launch it behind all that a stream has, or captures.
 
         Args:
             control: the address of the graph's control block.
-            segments: how many addresses lie behind that.
+            slots: of each segment whose address lies behind that; 0 where that is not known.
             stream: the driver's handle.
 
         Raises:
@@ -39,10 +56,10 @@ class ReplayKernel:
         """
         given = ctypes.c_uint64(control)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(given))
-        wide = max(1, _MOST_WARPS // segments)
+        wide = warps(slots)
         cuda.call(
             "cuLaunchKernel",
-            *(self._function, wide, segments, 1, WARP, 1, 1, 0, ctypes.c_void_p(stream)),
+            *(self._function, wide, len(slots), 1, WARP, 1, 1, 0, ctypes.c_void_p(stream)),
             *(parameters, None),
             to="launch the kernel that keeps replays",
         )

@@ -17,6 +17,7 @@ from ikp.core.segment import Segment, Tensor
 from ikp.session import launch_marks
 from ikp.session.current import Opening
 from ikp.session.device import Device, device_of, tensor_of
+from ikp.session.memory import slots_of
 from ikp.session.replays import captured as note_capture
 from ikp.session.storage import launch_stream
 from ikp.warning import warn
@@ -145,6 +146,14 @@ class Notice:
     def address(self) -> int:
         """The address of the buffer."""
         return int(self._data.data_ptr())
+
+    @property
+    def slots(self) -> int:
+        """How many slots its launch has; 0 where no grid was given."""
+        asked = self.request
+        if asked is None or asked.room.grid is None:
+            return 0
+        return slots_of(asked.room.grid, asked.room.num_warps, asked.selection)[0]
 
     def _why(self) -> str:
         if not self.opening.here:

@@ -54,6 +54,10 @@ class CapturedBuffer(Protocol):
     def address(self) -> int:
         """The address of the buffer."""
 
+    @property
+    def slots(self) -> int:
+        """How many slots its launch has; 0 where that is not known."""
+
 
 @dataclass(slots=True, eq=False)
 class CapturedGraph:
@@ -149,7 +153,7 @@ def _add_node(captures: _Captures, buffers: list[CapturedBuffer], stream: int) -
         made.facts = opening.session.facts
     if opening.lasts and opening.replays is not None:
         opening.replays(made, new=True)
-    kernel.launch(int(made.control.data_ptr()), len(buffers), stream)
+    kernel.launch(int(made.control.data_ptr()), [each.slots for each in buffers], stream)
     with captures.lock:
         captures.graphs.append(made)
 

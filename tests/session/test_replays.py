@@ -13,11 +13,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.launch_header import SegmentSource
 from ikp.core.segment import Segment
 from ikp.driver import replay_code
-from ikp.driver.replay_code import CONTROL, CONTROL_BYTES, LOG_HEADER_BYTES
+from ikp.driver.replay_code import (
+    CHUNK_HEADER_BYTES,
+    CONTROL,
+    CONTROL_BYTES,
+    LOG_HEADER_BYTES,
+)
+from ikp.driver.replay_kernel import warps
 from ikp.session import copies
 from ikp.session.copies import Replayed
 from ikp.session.replays import CapturedGraph
@@ -125,8 +132,9 @@ LAYOUTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_replay_is_kept_as_it_was(layout: dict[str, Any]) -> None:
-    first = [made([3, 0, 9, 12] * 9, **layout), made([1, 2, 3, 4], **layout)]
-    second = [made([5, 9, 1, 0] * 9, **layout), made([4, 4, 4, 4], **layout)]
+    few = [1, 2, 0, 1] * 36  # beyond what a warp takes at a time
+    first = [made([3, 0, 9, 12] * 9, **layout), made(few, **layout)]
+    second = [made([5, 9, 1, 0] * 9, **layout), made(few[::-1], **layout)]
     device = Device(first)
     for seed, each in enumerate((first, second)):
         device.replay(each, seed=seed)
@@ -165,6 +173,25 @@ def test_headers_of_warps_without_a_slot_are_kept() -> None:
     assert whole == 1
     named = replace(source, replay=replayed.where)
     assert_same(outcome(named), outcome(replayed.source(segment)))
+
+
+def test_of_a_launch_whose_slots_are_too_small_the_header_is_kept() -> None:
+    source = made([3, 4])
+    source = replace(source, data=source.data.copy())
+    head = source.data[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)
+    head["slot_bytes"] = abi.SLOT_HEADER_BYTES
+    device = Device([source])
+    device.replay([source])
+    used = int(device.log[:8].view("<u8")[0])
+    assert used == CHUNK_HEADER_BYTES + abi.LAUNCH_HEADER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [([528] * 50, 5), ([528] * 2, 5), ([0] * 50, 5), ([16384] * 40, 25), ([1] * 2000, 1), ([7], 1)],
+)
+def test_a_node_has_as_many_warps_as_its_segments_need(slots: list[int], expected: int) -> None:
+    assert warps(slots) == expected
 
 
 def test_nothing_is_moved_while_no_log_is_set() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.driver import cuda
-from ikp.driver.replay_code import SLOTS, WARP, code
+from ikp.driver.replay_code import code
+from ikp.driver.replay_moves import SLOTS, WARP
 
 _WARPS: Final = 256
 _MOST_WARPS: Final = 1024

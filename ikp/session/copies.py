@@ -22,7 +22,8 @@ from ikp.core.host_clock import HostClock
 from ikp.core.run_figures import REPLAYED, ReplayFigures, replays_text
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace
-from ikp.driver.replay_code import CHUNK_HEADER_BYTES, HEAD, UNIT
+from ikp.driver.replay_code import CHUNK_HEADER_BYTES, HEAD
+from ikp.driver.replay_moves import UNIT
 from ikp.errors import DecodeError
 from ikp.session.clocks import aligned
 

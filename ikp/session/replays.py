@@ -20,8 +20,9 @@ import numpy as np
 
 from ikp.core.segment import Segment, SegmentRows, Tensor
 from ikp.driver import cuda
-from ikp.driver.replay_code import CONTROL, CONTROL_BYTES, LOG_HEADER_BYTES, UNIT
+from ikp.driver.replay_code import CONTROL, CONTROL_BYTES, LOG_HEADER_BYTES
 from ikp.driver.replay_kernel import ReplayKernel
+from ikp.driver.replay_moves import UNIT
 from ikp.errors import IkpError
 from ikp.session.copies import CopiedGraph, KeptReplays, LogCopy
 from ikp.session.current import Opening

@@ -135,9 +135,9 @@ mov.u64 ikp_ns, %globaltimer; mov.u64 ikp_clk, %clock64;"""
 
 # Which warp this is: ``warp`` of ``warps`` in ``block``; ``layer`` blocks have one z.
 _PLACE = f""".reg .u32 gx, gy, gz, bx, by, bz, block, layer, thread, warp, warps;
-.reg .u32 rank, row, rows, slot, slots, bytes, low, grid, sm, launches, t, u;
+.reg .u32 rank, row, rows, slot, slots, bytes, low, grid, sm, launches, over, t, u;
 .reg .u64 a;
-.reg .pred ok, first;
+.reg .pred ok, first, fits;
 mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
 mov.u32 bx, %ntid.x; mov.u32 by, %ntid.y; mov.u32 bz, %ntid.z;
 mov.u32 t, %ctaid.z; mov.u32 u, %ctaid.y; mad.lo.u32 block, t, gy, u;
@@ -149,17 +149,20 @@ or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, 
 mul.lo.u32 warps, bx, by; mul.lo.u32 warps, warps, bz;
 add.u32 warps, warps, 31; shr.u32 warps, warps, 5;
 shr.u32 warp, thread, 5;
-and.b32 u, thread, 31; setp.eq.u32 ok, u, 0;
-mul.wide.u32 a, gx, gy; min.u64 a, a, {_MANY}; cvt.u32.u64 layer, a;"""
+and.b32 u, thread, 31; setp.eq.u32 ok, u, 0;"""
 
 # ``row`` of ``rows`` and ``rank``: warp and block among those with a slot, of which there are
 # ``slots``.
+# The first warps of a kernel wait for what is needed for ``slots``, and not for whether that is too
+# many: each instruction in that row takes them five cycles.
 _EVERY = f"""mov.u32 rank, block; mov.u32 row, warp; mov.u32 rows, warps;
-mul.lo.u32 t, gz, warps; mul.wide.u32 a, layer, t;
-min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;"""
+mul.lo.u32 layer, gx, gy; mul.hi.u32 over, gx, gy;
+mul.lo.u32 t, gz, warps; mul.hi.u32 u, layer, t; or.b32 over, over, u;
+mul.lo.u32 slots, layer, t; max.u32 slots, slots, 1;"""
 
 _CHOSEN = f"""{{
 .reg .u32 mask, from, step, most, last, blocks; .reg .pred p;
+mul.wide.u32 a, gx, gy; min.u64 a, a, {_MANY}; cvt.u32.u64 layer, a; mov.u32 over, 0;
 mov.u32 mask, 0; mov.u32 from, 0; mov.u32 step, 1; mov.u32 most, 1;
 setp.ne.u32 p, $2, 0;
 @p ld.global.v4.b32 {{mask, from, step, most}}, [$1+{_LAUNCH["warps"]}];
@@ -180,6 +183,7 @@ mul.wide.u32 a, blocks, rows; min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;
 def _slot(spec: Spec) -> str:
     """Return code that sets the cursor's registers; ``t`` becomes the capacity of the slot."""
     return f"""div.u32 bytes, $2, slots; and.b32 bytes, bytes, {-abi.ALIGNMENT};
+setp.eq.u32 fits, over, 0; selp.u32 bytes, bytes, 0, fits;
 setp.ge.and.u32 ok, bytes, {abi.min_slot_bytes(spec.overflow, spec.clock)}, ok;
 mov.b64 {{low, ikp_high}}, $1;
 mad.lo.u32 t, rank, rows, row; mad.lo.u32 slot, t, bytes, low;

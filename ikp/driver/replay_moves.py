@@ -237,7 +237,7 @@ mul.wide.u32 to{k}, unit, 16;
 def _many() -> str:
     """Return the loop that moves the records of slots with many, in one part after the other.
 
-    Lanes take units of 16 bytes in turn, whatever slots these are of.
+    Lanes take units of 16 bytes in turn, each of any slot.
     """
     each = range(_AHEAD)
     picked = [

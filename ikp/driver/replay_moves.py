@@ -177,13 +177,12 @@ CHUNKS:
 
 
 def _chunk(k: int) -> str:
-    """Return stores of one part's headers, and of its few records; its slots are empty then."""
+    """Return stores of one part's headers, and of its few records; no warp of it has ended then."""
     stores = "".join(
         f"@moves{_FEW * k + f} st.global.v4.u32 [b+{UNIT * f}], {{{row('c', _FEW * k + f)}}};\n"
         for f in range(_FEW)
     )
     moved = _headers(k, "@{guard} st.global.v4.u32 [a+{at}], {{{words}}};\n")
-    emptied = _headers(k, "@{guard} st.global.v4.u32 [slot{k}+{at}], {{t, t, t, t}};\n")
     return f"""setp.eq.u32 p, some{k}, 0;
 @p bra MANY;
 add.u32 w, start, {WARP * k};
@@ -192,7 +191,12 @@ add.u32 w, start, {WARP * k};
 add.u64 to, to, @chunk_bytes;
 mul.wide.u32 a, lane, header;
 add.u64 a, to, a;
-{moved}{emptied}mul.wide.u32 b, some{k}, header;
+{moved}selp.u64 b, {_DENSE["finish_ns"] // UNIT * UNIT}, {_SLOT["state"] // UNIT * UNIT}, rows;
+add.u64 b, b, slot{k};
+@active{k} st.global.v4.u32 [b], {{t, t, t, t}};
+and.pred p, active{k}, rows;
+@p st.global.v4.u32 [slot{k}], {{t, t, t, t}};
+mul.wide.u32 b, some{k}, header;
 add.u64 to, to, b;
 mov.u64 dest{k}, to;
 mul.wide.u32 b, before{k}, 16;

@@ -155,7 +155,7 @@ and.b32 u, thread, 31; setp.eq.u32 ok, u, 0;"""
 # ``slots``.
 # The first warps of a kernel wait for what is needed for ``slots``, and not for whether that is too
 # many: each instruction in that row takes them five cycles.
-_EVERY = f"""mov.u32 rank, block; mov.u32 row, warp; mov.u32 rows, warps;
+_EVERY = """mov.u32 rank, block; mov.u32 row, warp; mov.u32 rows, warps;
 mul.lo.u32 layer, gx, gy; mul.hi.u32 over, gx, gy;
 mul.lo.u32 t, gz, warps; mul.hi.u32 u, layer, t; or.b32 over, over, u;
 mul.lo.u32 slots, layer, t; max.u32 slots, slots, 1;"""

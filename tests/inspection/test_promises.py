@@ -128,5 +128,6 @@ def test_it_stands_with_each_launch_and_is_told_once(monkeypatch: pytest.MonkeyP
     assert writing.lost_ranges(found) == (f"launch 0: {ALL}",), "a kernel has many labels"
     assert writing.lost_ranges(found) == ()
     recorded = _life.Recorded.__new__(_life.Recorded)
-    recorded.final, recorded.running, recorded.unheard, recorded.cut = found, False, [], []
+    recorded.final, recorded.running, recorded.unheard = found, False, []
+    recorded.cut = recorded.beyond = []
     assert recorded.losses(failed=False) == [], "and is no note that is told each time"

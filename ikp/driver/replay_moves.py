@@ -52,8 +52,6 @@ sub.u32 w, t, slots;
 mul.wide.u32 b, w, @dense_header;
 add.u64 b, b, behind;
 selp.u64 slot{k}, a, b, ours{k};
-not.pred long{k}, rows;
-and.pred long{k}, long{k}, active{k};
 shr.u32 g, t, shift;
 sub.u32 w, together, 1;
 and.b32 w, w, t;
@@ -70,42 +68,91 @@ mov.u64 dest{k}, 0;
 """
 
 
-def _headers(k: int, line: str) -> str:
-    """Return a line for each row of a slot's header; short headers have the first rows alone."""
-    half = abi.DENSE_HEADER_BYTES // UNIT
-    rows = range(abi.SLOT_HEADER_BYTES // UNIT)
-    each = _SLOT_WORDS // 4 * k
-    return "".join(
-        line.format(
-            guard=f"{'active' if at < half else 'long'}{k}",
-            words=row("s", each + at),
-            at=UNIT * at,
-            k=k,
-        )
-        for at in rows
-    )
+_ROWS: Final = abi.SLOT_HEADER_BYTES // UNIT
+_SHARED: Final = f"""mov.u32 w, {_ROWS.bit_length() - 1};
+selp.u32 t, {(abi.DENSE_HEADER_BYTES // UNIT).bit_length() - 1}, w, rows;
+shr.u32 lanes, {WARP}, t;
+shr.u32 ofslot, lane, t;
+shl.b32 w, ofslot, t;
+sub.u32 ofrow, lane, w;
+sub.u32 w, lanes, 1;
+and.b32 w, w, lane;
+shl.b32 from1st, w, t;
+selp.u32 made, {_DENSE["attempted"] // UNIT}, {_SLOT["attempted"] // UNIT}, rows;
+add.u32 ofmade, from1st, made;
+selp.u32 made, {_DENSE["finish_ns"] // UNIT}, {_SLOT["state"] // UNIT}, rows;
+add.u32 ofend, from1st, made;
+setp.eq.u32 ends, ofrow, made;
+or.pred ends, ends, rows;
+sub.u32 w, 5, t;
+shr.u32 turn, lane, w;
+"""
+"""Lanes side by side have the rows of one header, so that each load and store is of whole lines of
+memory: how many headers are loaded at a time, which header and row are the lane's, and which lanes
+have the rows of the lane's own slot that say how many records it has, and that it has ended."""
+
+
+def _header_rows(k: int, n: int) -> str:
+    """Return the address of the lane's row of a header, and its load."""
+    at = _ROWS * k + n
+    return f"""mad.lo.u32 t, lanes, {n}, ofslot;
+setp.lt.u32 p, t, some{k};
+setp.gt.and.u32 p, {WARP}, t, p;
+add.u32 t, t, start;
+add.u32 t, t, {WARP * k};
+setp.lt.u32 q, t, slots;
+mul.wide.u32 a, t, pitch;
+add.u64 a, a, first;
+sub.u32 w, t, slots;
+mul.wide.u32 b, w, @dense_header;
+add.u64 b, b, behind;
+selp.u64 a, a, b, q;
+mul.wide.u32 b, ofrow, {UNIT};
+add.u64 line{at}, a, b;
+selp.u64 line{at}, line{at}, 0, p;
+@p ld.global.v4.u32 {{{row("s", at)}}}, [line{at}];
+"""
 
 
 def _counted(k: int) -> str:
     """Return how many units of a lane's slot are to be moved, summed up over the lanes."""
-    at = _SLOT_WORDS * k
-    dense, plain = _DENSE["attempted"] // _WORD, _SLOT["attempted"] // _WORD
-    ended = _DENSE["finish_ns"] // _WORD
-    return f"""selp.u32 made, s{at + dense}, s{at + plain}, rows;
-or.b32 t, s{at + ended}, s{at + ended + 1};
-setp.ne.u32 p, t, 0;
-and.pred p, p, rows;
-not.pred q, rows;
-setp.eq.and.u32 q, s{at + _SLOT["state"] // _WORD}, @finished, q;
-or.pred p, p, q;
+    count, end = _DENSE["attempted"] % UNIT // _WORD, _SLOT["attempted"] % UNIT // _WORD
+    state = _SLOT["state"] % UNIT // _WORD
+    gathered = "".join(
+        f"""selp.u32 made, s{4 * at + count}, s{4 * at + end}, rows;
+shfl.sync.idx.b32 made, made, ofmade, 31, -1;
+or.b32 w, s{4 * at}, s{4 * at + 1};
+selp.u32 w, w, s{4 * at + state}, rows;
+shfl.sync.idx.b32 w, w, ofend, 31, -1;
+setp.eq.u32 p, turn, {at - _ROWS * k};
+@p mov.u32 units{k}, made;
+@p mov.u32 j, w;
+"""
+        for at in range(_ROWS * k, _ROWS * k + _ROWS)
+    )
+    return f"""mov.u32 units{k}, 0;
+mov.u32 j, 0;
+{gathered}selp.u32 w, 0, @finished, rows;
+setp.eq.u32 p, j, w;
+xor.pred p, p, rows;
 and.pred p, p, ours{k};
 and.pred p, p, active{k};
-min.u32 made, made, capacity;
+min.u32 made, units{k}, capacity;
 selp.u32 made, made, 0, p;
 mul.lo.u32 units{k}, made, wide;
 max.u32 peak, peak, units{k};
 mov.u32 upto{k}, units{k};
 """ + "".join(_SCAN.format(to=f"upto{k}", do="add", d=each) for each in _HALVES)
+
+
+def _moved_row(k: int, n: int) -> str:
+    """Return the store of the lane's row of a header; no warp of it has ended then."""
+    at = _ROWS * k + n
+    return f"""setp.ne.u64 p, line{at}, 0;
+@p st.global.v4.u32 [a+{UNIT * WARP * n}], {{{row("s", at)}}};
+and.pred p, p, ends;
+@p st.global.v4.u32 [line{at}], {{t, t, t, t}};
+"""
 
 
 _HALVES: Final = (1, 2, 4, 8, 16)
@@ -177,26 +224,21 @@ CHUNKS:
 
 
 def _chunk(k: int) -> str:
-    """Return stores of one part's headers, and of its few records; no warp of it has ended then."""
+    """Return stores of one part's headers, and of its few records."""
     stores = "".join(
         f"@moves{_FEW * k + f} st.global.v4.u32 [b+{UNIT * f}], {{{row('c', _FEW * k + f)}}};\n"
         for f in range(_FEW)
     )
-    moved = _headers(k, "@{guard} st.global.v4.u32 [a+{at}], {{{words}}};\n")
+    moved = "".join(_moved_row(k, n) for n in range(_ROWS))
     return f"""setp.eq.u32 p, some{k}, 0;
 @p bra MANY;
 add.u32 w, start, {WARP * k};
 @q st.global.v4.u32 [to], {{graph, replay, number, w}};
 @q st.global.v4.u32 [to+16], {{some{k}, total{k}, header, t}};
 add.u64 to, to, @chunk_bytes;
-mul.wide.u32 a, lane, header;
+mul.wide.u32 a, lane, {UNIT};
 add.u64 a, to, a;
-{moved}selp.u64 b, {_DENSE["finish_ns"] // UNIT * UNIT}, {_SLOT["state"] // UNIT * UNIT}, rows;
-add.u64 b, b, slot{k};
-@active{k} st.global.v4.u32 [b], {{t, t, t, t}};
-and.pred p, active{k}, rows;
-@p st.global.v4.u32 [slot{k}], {{t, t, t, t}};
-mul.wide.u32 b, some{k}, header;
+{moved}mul.wide.u32 b, some{k}, header;
 add.u64 to, to, b;
 mov.u64 dest{k}, to;
 mul.wide.u32 b, before{k}, 16;
@@ -278,11 +320,14 @@ def _many() -> str:
 
 
 DECLARED: Final = f"""\
+.reg .pred ends;
+.reg .u32 lanes, ofslot, ofrow, ofmade, ofend, from1st, turn;
+.reg .u64 {registers("line", _PARTS * _ROWS)};
 .reg .u32 {registers("s", _PARTS * _SLOT_WORDS)};
 .reg .u64 {", ".join(registers(each, _PARTS) for each in ("slot", "base", "dest"))};
 .reg .u32 {", ".join(registers(each, _PARTS) for each in ("some", "units", "upto"))};
 .reg .u32 {", ".join(registers(each, _PARTS) for each in ("before", "total"))};
-.reg .pred {", ".join(registers(each, _PARTS) for each in ("active", "ours", "long"))};
+.reg .pred {", ".join(registers(each, _PARTS) for each in ("active", "ours"))};
 .reg .u64 {registers("from", _AHEAD)}, {registers("to", _AHEAD)};
 .reg .u32 {registers("c", 4 * _PARTS * _FEW)};
 .reg .pred {registers("moves", _PARTS * _FEW)};
@@ -296,10 +341,8 @@ def code() -> str:
         [
             *map(_slots_of_lane, parts),
             *(f"mov.u32 s{each}, 0;\n" for each in range(_PARTS * _SLOT_WORDS)),
-            *(
-                _headers(k, "@{guard} ld.global.v4.u32 {{{words}}}, [slot{k}+{at}];\n")
-                for k in parts
-            ),
+            _SHARED,
+            *(_header_rows(k, n) for k in parts for n in range(_ROWS)),
             *map(_counted, parts),
             *(_ROOM.format(k=k) for k in parts),
             _ASKED,

@@ -82,3 +82,13 @@ def test_a_capture_outside_of_windows_is_none_of_the_launches_that_are_counted_i
     launcher.session, launcher.idle = lambda: session, False
     chosen = [launcher.chosen(kernel, each) for each in (20, 20, 21, 22)]
     assert chosen == [session, session, session, None]
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_torch_is_asked_whether_its_stream_is_captured(
+    monkeypatch: pytest.MonkeyPatch, captures: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captures)
+    assert reasons.is_capturing() is captures

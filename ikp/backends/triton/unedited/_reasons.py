@@ -53,4 +53,4 @@ def is_capturing() -> bool:
     torch: Untyped = sys.modules.get("torch")  # a program that captures has imported it
     if torch is None:
         return False
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_streamis_capturing())
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

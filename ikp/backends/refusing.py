@@ -30,9 +30,11 @@ def in_words(name: str, shown: str) -> Iterator[None]:
         text = str(error)
         if not shown or name not in text:
             raise
+        error.__traceback__ = None  # else the cause and a frame of contextlib's hold each other
         raise type(error)(text.replace(name, shown)) from error
     except Exception as error:
         pass_on(error)
+        error.__traceback__ = None
         raise PatchError(
             f"{shown or name} could not be read ({type(error).__name__}: {error}). That is a "
             "mistake of ikp's: please report it with the kernel's cubin."

@@ -9,9 +9,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from copy import copy
 
 import pytest
 
+from ikp.backends.refusing import in_words
+from ikp.errors import PatchError
 from ikp.session.arena import Arena
 from ikp.session.segment_sources import ends_within
 from ikp.session.service import DeviceService
@@ -62,6 +65,18 @@ def test_an_error_that_a_fence_looks_at_holds_no_caller() -> None:
         raise ValueError("what the program handles")
 
     assert is_let_go(lambda: fenced(1))
+
+
+@pytest.mark.parametrize("error", [PatchError("_Z1kv can't be patched."), ValueError("odd")])
+def test_a_refusal_in_other_words_holds_no_caller(error: Exception) -> None:
+    def refuse() -> None:
+        raise copy(error)
+
+    def refused() -> None:
+        with in_words("_Z1kv", "k()"):
+            refuse()
+
+    assert is_let_go(refused)
 
 
 def test_an_error_of_the_services_thread_holds_no_caller(gpu: DeviceService) -> None:

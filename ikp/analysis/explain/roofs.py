@@ -157,16 +157,8 @@ def memory_bytes(work: CountedWork) -> float:
     It is a lower bound: what is shared by blocks is left out, bulk copies are, too. Of a line that
     accesses some address again, all is taken to come again: keys are those of some accesses alone.
     """
-    seen: dict[tuple[str, int], str] = {}
     own = [each for each in work.accesses() if is_own(each[1])]
-    for _, one, _ in own:
-        for key in _keys(one):
-            seen.setdefault(key, one.line)
-    again = {
-        (_kind(one), one.line)
-        for _, one, _ in own
-        if any(seen[key] != one.line for key in _keys(one))
-    }
+    again = _again([one for _, one, _ in own])
     counted: set[tuple[str, int]] = set()
     total = 0.0
     for _, one, requests in own:
@@ -174,6 +166,17 @@ def memory_bytes(work: CountedWork) -> float:
             counted |= _keys(one)
             total += requests * min(one.least or 0.0, sectors(one)) * SECTOR * _used(one)
     return total
+
+
+def _again(own: list[AccessFacts]) -> set[tuple[str, str]]:
+    """Return the kinds and lines of accesses to what an earlier line has accessed."""
+    seen: dict[tuple[str, int], str] = {}
+    for one in own:
+        for key in _keys(one):
+            seen.setdefault(key, one.line)
+    return {
+        (_kind(one), one.line) for one in own if any(seen[key] != one.line for key in _keys(one))
+    }
 
 
 def _keys(access: AccessFacts) -> set[tuple[str, int]]:

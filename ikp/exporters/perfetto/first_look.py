@@ -97,11 +97,7 @@ def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]
     mine = head.launch == number
     expand = [("ExpandTracksByRegex", one) for one in (top, row)]
     if mine.any():
-        sms = head.sm[: head.slots][mine[: head.slots]]  # that have warps to expand
-        sm = (sms if len(sms) else head.sm[mine]).min()
-        if place is not None and place.sm is not None:
-            sm = place.sm
-        expand.append(("ExpandTracksByRegex", rf"^SM {sm}( |$)"))
+        expand.append(("ExpandTracksByRegex", rf"^SM {_expanded(head, mine, place)}( |$)"))
     commands = list[tuple[str, ...]](expand)
     above = {one.row for one in launches[:number] if one.top == launches[number].top}
     if len(above - {launches[number].row}) > _MANY_ABOVE:
@@ -113,6 +109,14 @@ def query(head: Head, number: int, place: Place | None = None) -> dict[str, str]
         commands += _warp_of(head, mine, alike[head.launch], place, launches[number].row)
         return _startup(commands) | _with_margin(head, place.start_ns, place.end_ns)
     return _startup(commands) | (_window(head, mine) if mine.any() else {})
+
+
+def _expanded(head: Head, mine: NDArray[np.bool_], place: Place | None) -> int:
+    """Return the SM whose warps are expanded: a place's, or a launch's first with warps."""
+    if place is not None and place.sm is not None:
+        return place.sm
+    sms = head.sm[: head.slots][mine[: head.slots]]
+    return int((sms if len(sms) else head.sm[mine]).min())
 
 
 def _in_workspace(launches: Sequence[Shown], number: int) -> Iterator[tuple[str, ...]]:

@@ -111,8 +111,7 @@ _BESIDE: Final = (
 
 def _slow_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on divisions, roots and powers by the time of their lines' arithmetic."""
-    some = [(one, _arithmetic(one)) for one in line_costs(launch) if one.slow]
-    some = sorted(((one, kinds) for one, kinds in some if kinds), key=_share_of)
+    some = _lines_of_functions(launch)
     share = sum(one.share_of(kinds) for one, kinds in some)
     if share < _FUNCTIONS:
         return
@@ -138,6 +137,15 @@ def _slow_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         where=where_of(launch, first.ranges, [one.line for one, _ in some]),
         suggestion=" ".join(dict.fromkeys(REMEDIES[name] for name in names if name in REMEDIES)),
     )
+
+
+def _lines_of_functions(launch: Prepared) -> list[tuple[LineCost, frozenset[str]]]:
+    """Return the lines with slow functions and the kinds of their arithmetic, the costliest first.
+
+    Without those that do no arithmetic.
+    """
+    some = [(one, _arithmetic(one)) for one in line_costs(launch) if one.slow]
+    return sorted(((one, kinds) for one, kinds in some if kinds), key=_share_of)
 
 
 _RANDOM: Final = "/triton/language/random.py:"

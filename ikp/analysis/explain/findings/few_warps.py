@@ -9,6 +9,7 @@ waits: those are others with other marks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -55,60 +56,104 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     yield from [*_long_blocks(launch, room), *_few_for_a_tile(launch, room)] or _few_warps(
         launch, room
     )
+    held = _held(launch, room)
+    if held is None or held.full > _FEW:
+        return
+    won = _won_by_room(launch, room, held)
+    if (held.share >= _WAITS or held.alone or held.part > 0) and enough(launch, won):
+        left = (1 - nearest(launch)) * launch.duration
+        yield _low_occupancy(launch, room, held, min(won, left))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The warps that an SM holds of those it has room for, and what these wait for."""
+
+    full: float  # share of the warps that it has room for
+    waves: int  # of blocks
+    fewest: int  # the same, with all the warps that it has room for
+    waits: float  # share of the warps' time in memory
+    share: float  # the same, with barriers and the time between blocks where it is ``lone``
+    part: float  # of what more warps win, that of a launch's options: ``_by_launch``
+    alone: bool  # each scheduler has one warp at most, without products
+    lone: bool  # one block without products: ``_is_lone``
+
+
+def _held(launch: Prepared, room: Room) -> _Held | None:
+    """Return what an SM holds; None where that is unknown, or limited by nothing of the code."""
     if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:
-        return
+        return None
     if room.waves is None or room.fewest is None:
-        return
+        return None
+    full, lone = room.warps / room.possible, _is_lone(launch, room)
+    waits = launch.share_in(launch.regions(MEMORY))
+    return _Held(
+        full,
+        room.waves,
+        room.fewest,
+        waits,
+        min(waits + _between(launch), 1.0) if lone else waits,
+        _by_launch(launch, room),
+        alone=full <= _EMPTY and not launch.regions([Activity.MMA]).size,
+        lone=lone,
+    )
+
+
+def _won_by_room(launch: Prepared, room: Room, held: _Held) -> float:
+    """Return the time, in ns, that as many warps win as an SM has room for; roofs apart."""
+    won = [held.waits * (1 - held.fewest / held.waves) * launch.duration]
+    if held.part > 0:
+        won.append(held.part * _won_by_warps(launch, room) * launch.duration)
+    if held.alone:
+        won.append((1 - max(nearest(launch), 2 * held.full)) * launch.duration)
+    if held.lone:  # nothing runs while it waits at barriers, begins and ends
+        fewest = -(-held.waves // blocks_without_shared(launch))
+        by_room = held.share * (1 - fewest / held.waves) * launch.duration
+        won = [*won, by_room] if held.alone else [by_room]
+    return max(won)
+
+
+def _low_occupancy(launch: Prepared, room: Room, held: _Held, at_stake: float) -> Finding:
+    """Return the finding on few warps of an SM, for want of registers or shared memory."""
     regions = launch.regions(MEMORY)
-    share = launch.share_in(regions)
-    full = room.warps / room.possible
-    at_stake = share * (1 - room.fewest / room.waves) * launch.duration
-    part = _by_launch(launch, room)
-    small = part > 0
-    if small:
-        at_stake = max(at_stake, part * _won_by_warps(launch, room) * launch.duration)
-    alone = full <= _EMPTY and not launch.regions([Activity.MMA]).size
-    if alone:
-        at_stake = max(at_stake, (1 - max(nearest(launch), 2 * full)) * launch.duration)
-    lone = _is_lone(launch, room)
-    if lone:  # nothing runs while it waits at barriers, begins and ends
-        share = min(share + _between(launch), 1.0)
-        fewest = -(-room.waves // blocks_without_shared(launch))
-        by_room = share * (1 - fewest / room.waves) * launch.duration
-        at_stake = max(at_stake, by_room) if alone else by_room
-    idle = alone or small
-    if full > _FEW or (share < _WAITS and not idle) or not enough(launch, at_stake):
-        return
-    at_stake = min(at_stake, (1 - nearest(launch)) * launch.duration)
-    needed = room.limited_by == "registers"  # by the code, and not given by a launch
-    counted = lone or is_counted(launch)
-    most = _NEARLY_ALL if needed else _MOSTLY
-    sure = alone or ((small or share >= most) and counted)
-    rows = launch.of_region(regions)
     why = f", of {room.registers} registers for each thread" if room.registers else ""
     carved = _carved_out(launch, room)
     if carved:
-        why, sure = f", of which a carve-out leaves {carved} % of L1", share >= _MOSTLY
-    yield finding(
+        why = f", of which a carve-out leaves {carved} % of L1"
+    return finding(
         launch,
         "low-occupancy",
         title=f"an SM {'holds' if room.counted else 'has registers for'} {room.warps:.0f} of "
         f"{room.possible} warps, for want of {room.limited_by}{why}, and they spend "
-        f"{100 * share:.0f} % of their time in memory"
-        + (", at barriers and between blocks" if lone else ""),
-        number=Number("warps on an SM over those it has room for", full, "ratio"),
+        f"{100 * held.share:.0f} % of their time in memory"
+        + (", at barriers and between blocks" if held.lone else ""),
+        number=Number("warps on an SM over those it has room for", held.full, "ratio"),
         at_stake=at_stake,
-        without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
-        f"place of {room.waves}, and memory as fast for each",
-        confidence="likely"
-        if nearest(launch) < (_FAR_BELOW if lone or small else _HALF) and sure
-        else "possible",
+        without=f"with room for {room.possible} warps, {plural(held.fewest, 'wave')} of blocks in "
+        f"place of {held.waves}, and memory as fast for each",
+        confidence="likely" if _is_likely(launch, room, held, carved=bool(carved)) else "possible",
         rationale=("" if room.counted else _NOT_COUNTED)
         + "more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",
-        where=where_of_rows(launch, rows, tuple(launch.names[r] for r in regions[:3].tolist())),
-        suggestion=_LEFT_TO_THE_DRIVER if carved else _LIMITS[room.limited_by],
+        where=where_of_rows(
+            launch,
+            launch.of_region(regions),
+            tuple(launch.names[r] for r in regions[:3].tolist()),
+        ),
+        suggestion=_LEFT_TO_THE_DRIVER if carved else _LIMITS[room.limited_by or ""],
     )
+
+
+def _is_likely(launch: Prepared, room: Room, held: _Held, *, carved: bool) -> bool:
+    """Whether few warps are likely to be what keeps a launch from its nearest roof."""
+    small = held.part > 0
+    if nearest(launch) >= (_FAR_BELOW if held.lone or small else _HALF):
+        return False
+    if carved:
+        return held.share >= _MOSTLY
+    needed = room.limited_by == "registers"  # by the code, and not given by a launch
+    waits = held.share >= (_NEARLY_ALL if needed else _MOSTLY)
+    return held.alone or ((small or waits) and (held.lone or is_counted(launch)))
 
 
 _OF_SHARED: Final = 0.5
@@ -191,15 +236,13 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
     """
     if room.warps is None or room.possible is None or room.limited_by != "the grid":
         return
-    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1 or _leaves_sms(launch):
-        return
     full = room.warps / room.possible
-    most = max(full, asked_of_memory(launch) or 0.0, nearest(launch))
-    waits = launch.regions([*MEMORY, Activity.WAIT_COPY])
-    waiting = launch.share_in(waits)
+    if full > _EMPTY or not _wants_warps(launch):
+        return
+    waiting = launch.share_in(launch.regions([*MEMORY, Activity.WAIT_COPY]))
     sure = counted_work(launch) is not None and nearest(launch) < _FAR_BELOW
-    won = min(1 - most, waiting * _OF_TWICE) if waiting >= _NEARLY_ALL else 1 - most
-    if launch.facts is None or full > _EMPTY or not enough(launch, won * launch.duration):
+    won = _won_by_spreading(launch, full, waiting)
+    if not enough(launch, won * launch.duration):
         return
     yield finding(
         launch,
@@ -212,21 +255,38 @@ def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
         confidence="likely" if sure and waiting >= _NEARLY_ALL else "possible",
         rationale="what a warp waits for, others could hide; that the work can be cut so fine is "
         "assumed, and that what a block does again and again needs no step before it."
-        + (
-            f" Counted: no unit of the device is above {100 * nearest(launch):.0f} % of its limit"
-            + (
-                f", and {100 * waiting:.0f} % of the warps' time waits for memory."
-                if waiting
-                else "."
-            )
-            if sure
-            else ""
-        )
+        + (_idle_units(launch, waiting) if sure else "")
         + " Refuted if more warps take as long.",
         where=Where(count=len(launch.start)),
         suggestion="more warps for each block (num_warps) with less for each lane, or more, "
         "smaller blocks",
     )
+
+
+def _wants_warps(launch: Prepared) -> bool:
+    """Whether a kernel of known code has neither products nor roles, and leaves no SM idle."""
+    multiplies = bool(launch.regions([Activity.MMA]).size)
+    alike = not multiplies and len(launch.groups) <= 1
+    return launch.facts is not None and alike and not _leaves_sms(launch)
+
+
+def _won_by_spreading(launch: Prepared, full: float, waiting: float) -> float:
+    """Return the share of the launch that the same work wins, spread over all warps of an SM.
+
+    Args:
+        launch: the launch.
+        full: share of the warps that an SM has room for.
+        waiting: share of the warps' time in waits for memory.
+    """
+    left = 1 - max(full, asked_of_memory(launch) or 0.0, nearest(launch))
+    return min(left, waiting * _OF_TWICE) if waiting >= _NEARLY_ALL else left
+
+
+def _idle_units(launch: Prepared, waiting: float) -> str:
+    """Return the sentence on how far units are from their limits."""
+    waits = f", and {100 * waiting:.0f} % of the warps' time waits for memory" if waiting else ""
+    most = f"{100 * nearest(launch):.0f} %"
+    return f" Counted: no unit of the device is above {most} of its limit{waits}."
 
 
 _PART: Final = 0.3
@@ -241,11 +301,7 @@ def _long_blocks(launch: Prepared, room: Room) -> Iterator[Finding]:
     A piece is an iteration of a loop around the loop that stores its results: what one iteration
     stores no other one reads, and other blocks can make it.
     """
-    if not room.counted or room.limited_by != "the grid" or _leaves_sms(launch):
-        return
-    if not _is_whole(launch):
-        return
-    if _multiplies(launch) or len(launch.groups) > 1:
+    if not _lacks_blocks(launch, room):
         return
     full, pieces = (room.warps or 0.0) / (room.possible or 1), _pieces(launch)
     won = _won_by_warps(launch, room)
@@ -270,6 +326,13 @@ def _long_blocks(launch: Prepared, room: Room) -> Iterator[Finding]:
         suggestion="more blocks: one for each piece (row, tile), or several for each SM, up to "
         "what its warps and registers have room for",
     )
+
+
+def _lacks_blocks(launch: Prepared, room: Room) -> bool:
+    """Whether the grid limits the warps of all SMs, in a kernel without products and roles."""
+    if not room.counted or room.limited_by != "the grid" or _leaves_sms(launch):
+        return False
+    return _is_whole(launch) and not _multiplies(launch) and len(launch.groups) <= 1
 
 
 def _multiplies(launch: Prepared) -> bool:
@@ -307,12 +370,9 @@ _ITERATION: Final = "iteration "
 
 def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
     """Yield a finding on tiles of few warps, whose elements take most of the registers."""
+    if not _fills_registers(launch, room):
+        return
     warps = launch.launch.warps_per_block
-    all_of_them = warps <= _USUAL and (room.registers or 0) >= _ALMOST_ALL
-    if not room.counted or room.limited_by != "registers" or not _is_whole(launch):
-        return
-    if warps > _NARROW and not all_of_them:
-        return
     full = (room.warps or 0.0) / (room.possible or 1)
     won = max(1 - max(full, nearest(launch) / _REACHED), 0.0)
     few = full <= _PART and nearest(launch) < _BELOW
@@ -335,6 +395,14 @@ def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
         "elements are spread over more lanes, and registers leave room for more of them; or "
         "smaller tiles",
     )
+
+
+def _fills_registers(launch: Prepared, room: Room) -> bool:
+    """Whether registers limit the warps of an SM, in blocks of few warps for a tile."""
+    if not room.counted or room.limited_by != "registers" or not _is_whole(launch):
+        return False
+    warps = launch.launch.warps_per_block
+    return warps <= _NARROW or (warps <= _USUAL and (room.registers or 0) >= _ALMOST_ALL)
 
 
 _TILES: Final = ("triton",)

@@ -164,9 +164,14 @@ def _sums_are_held_twice(launch: Prepared, work: CountedWork) -> bool:
     """
     loops = [one.mix for one in launch.facts.loops if one.depth] if launch.facts else []
     some = [mix for mix in loops if _has(mix, "tensor") and _has(mix, "store.local")]
+    held = 0 < _result_bytes(launch, work) <= _RESULTS
+    return bool(some) and not any(_has(mix, "xu") for mix in some) and held
+
+
+def _result_bytes(launch: Prepared, work: CountedWork) -> float:
+    """Return the bytes of results that a thread stores, outside of loops."""
     stored = [each for each in work.accesses("store.global") if not each[1].in_loop]
-    size = sum(n * lane_bytes(one.unit) for _, one, n in stored) / max(launch.grid_warps, 1)
-    return bool(some) and not any(_has(mix, "xu") for mix in some) and 0 < size <= _RESULTS
+    return sum(n * lane_bytes(one.unit) for _, one, n in stored) / max(launch.grid_warps, 1)
 
 
 def _has(mix: Mapping[str, int], *units: str) -> bool:

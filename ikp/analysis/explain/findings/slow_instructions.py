@@ -15,7 +15,7 @@ from typing import Final
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.warp_wide_costs import IDLE
-from ikp.analysis.explain.line_costs import line_costs
+from ikp.analysis.explain.line_costs import LineCost, line_costs
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import (
     Hot,
@@ -111,13 +111,11 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         return
     left = 1 - nearest(launch, _RELIEVED)
     mixed = converts >= _FEW * count
-    lines = [one for one in line_costs(launch) if one.share_of(_DOUBLE) >= _OF_LINE * one.share > 0]
-    lines.sort(key=lambda one: -one.share_of(_DOUBLE))
+    lines = _double_lines(launch)
     held = _GONE * sum(one.share for one in lines) if mixed else 0.0
     saved = min(left, max(time, part * share_of(launch, "issue") / REACHED["issue"], held))
     if not enough(launch, saved * launch.duration):
         return
-    some = sorted(work.ranges, key=lambda one: -one.issued.get("fp64", 0.0))
     place = f"{short_line(lines[0].line)} calculates in double precision: " if lines else ""
     yield finding(
         launch,
@@ -131,13 +129,21 @@ def _double(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         rationale=f"counted: FP64 instructions, with {converts:,.0f} conversions; "
         f"at the full rate they need {100 * work.ns(cycles) / launch.duration:.0f} % of the "
         "launch. Refuted if the results need double precision.",
-        where=where_of(
-            launch,
-            [one for one in some[:3] if one.issued.get("fp64")],
-            [one.line for one in lines],
-        ),
+        where=where_of(launch, _double_ranges(work), [one.line for one in lines]),
         suggestion=_SINGLE,
     )
+
+
+def _double_lines(launch: Prepared) -> list[LineCost]:
+    """Return the lines whose time is double precision for a good part, most of it first."""
+    lines = [one for one in line_costs(launch) if one.share_of(_DOUBLE) >= _OF_LINE * one.share > 0]
+    return sorted(lines, key=lambda one: -one.share_of(_DOUBLE))
+
+
+def _double_ranges(work: CountedWork) -> list[RangeWork]:
+    """Return the ranges with most instructions in double precision, three at most."""
+    some = sorted(work.ranges, key=lambda one: -one.issued.get("fp64", 0.0))
+    return [one for one in some[:3] if one.issued.get("fp64")]
 
 
 _DOUBLE: Final = frozenset(("fp64", "convert.64"))

@@ -6,7 +6,7 @@ measured time of ranges decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import (
     SECTOR,
     Access,
+    CountedWork,
     counted_work,
     lane_bytes,
 )
@@ -49,14 +50,19 @@ _MOSTLY: Final = 0.5
 def slow_memory(launch: Prepared) -> Iterator[Finding]:
     """Yield findings on regions with slow accesses to memory, by what the machine code says."""
     facts = launch.facts.ranges if launch.facts else {}
-    if counted_work(launch) is not None:  # costly accesses are counted by their addresses
-        for region in np.flatnonzero(launch.counts).tolist():
-            known = facts.get(launch.names[region])
-            if known and known.lane_bytes and known.lane_bytes <= _HALF:
-                yield from _narrow(launch, region, known.lane_bytes)
-        yield from _few_bytes(launch)
-        yield from _one_by_one(launch)
+    if counted_work(launch) is None:
+        yield from _by_ranges(launch, facts)
         return
+    for region in np.flatnonzero(launch.counts).tolist():
+        known = facts.get(launch.names[region])
+        if known and known.lane_bytes and known.lane_bytes <= _HALF:
+            yield from _narrow(launch, region, known.lane_bytes)
+    yield from _few_bytes(launch)
+    yield from _one_by_one(launch)
+
+
+def _by_ranges(launch: Prepared, facts: Mapping[str, RangeFacts]) -> Iterator[Finding]:
+    """Yield findings by the time of ranges: no addresses say which accesses are costly."""
     for region in np.flatnonzero(launch.counts).tolist():
         known = facts.get(launch.names[region])
         if known and known.shared and known.shared >= _ACCESSES and _alone(launch, region):
@@ -178,12 +184,10 @@ def _unaligned(launch: Prepared, name: str) -> str:
 def _few_bytes(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding on narrow loads that are too few bytes under way to fill memory's rate."""
     work, room = counted_work(launch), room_of(launch)
-    every = work.accesses("load.g") if work else []
-    loads = [one for one in every if one[1].addresses != 1]
-    if work is None or not room.warps or not loads or not all(map(_is_scalar, loads)):
+    loads = _scalar_loads(work) if work else []
+    if work is None or not room.warps or not loads:
         return
-    warp = sum(one.count * (one.least or 0.0) * SECTOR for _, one, _ in loads)
-    under_way = warp * min(room.warps, work.peak.warps)
+    under_way = _bytes_of_warp(loads) * min(room.warps, work.peak.warps)
     needed = _LATENCY_NS * work.peak.gb_per_s / work.peak.sms
     waits = launch.regions([Activity.WAIT_MEMORY])
     share = launch.share_in(waits)
@@ -217,6 +221,17 @@ _FAR: Final = 0.5
 """What the nearest roof leaves, from which on less of that time is enough."""
 _LATENCY_NS: Final = 500.0
 """Of a load from an idle memory, H100 and A100, as microbenchmarks measure it."""
+
+
+def _scalar_loads(work: CountedWork) -> list[Access]:
+    """Return a kernel's loads of global memory that differ by lane; none where any is wide."""
+    loads = [one for one in work.accesses("load.g") if one[1].addresses != 1]
+    return loads if all(map(_is_scalar, loads)) else []
+
+
+def _bytes_of_warp(loads: list[Access]) -> float:
+    """Return the bytes that a warp asks for, with each load as often as its range makes it."""
+    return sum(one.count * (one.least or 0.0) * SECTOR for _, one, _ in loads)
 
 
 def _is_scalar(access: Access) -> bool:

@@ -65,7 +65,7 @@ _FEWER: Final = (
 @if_counted
 def narrow_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loops over tiles so small that each lane moves a number at a time."""
-    if launch.launch.backend not in _TILES or any(one.facts.products for one in work.ranges):
+    if launch.launch.backend not in _TILES or _has_products(work):
         return
     every = work.global_accesses()
     some = [each for each in every if _is_narrow(launch, each)]
@@ -94,6 +94,11 @@ def narrow_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         where=where_of_accesses(launch, some),
         suggestion=_FEWER if many else _LARGER.format(_WIDE // width),
     )
+
+
+def _has_products(work: CountedWork) -> bool:
+    """Whether ranges make products on tensor cores."""
+    return any(one.facts.products for one in work.ranges)
 
 
 def _is_narrow(launch: Prepared, each: Access) -> bool:
@@ -135,18 +140,15 @@ def unstaged_loads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     l1, l2 = share_of(launch, "L1"), share_of(launch, "L2")
     if l1 < _L1:
         return
-    sums = work.sums
-    every = [each for each in work.accesses() if not is_atomic(each[1])]
-    loads = [each for each in every if each[1].unit.startswith("load.global")]
-    whole = l1_cycles(every)
+    sums, loads = work.sums, _loads(work, "global")
+    whole = _whole_cycles(work)
     cycles = l1_cycles(loads)
     count = requests_of(loads)
-    own = l1_cycles(each for each in loads if is_own(each[1]) or "d" in each[1].depends)
     if (
         not sums
         or count < _LOADS * sums
         or cycles < _UNSTAGED_PART * whole
-        or own >= _UNSHARED * cycles
+        or _own_cycles(loads) >= _UNSHARED * cycles
     ):
         return
     saved = 1 - nearest(launch, ("L1", "L2", "issue", "integer"))
@@ -171,6 +173,21 @@ def unstaged_loads(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     )
 
 
+def _loads(work: CountedWork, space: str) -> list[Access]:
+    """Return the loads of a space of memory."""
+    return [each for each in work.accesses() if each[1].unit.startswith(f"load.{space}")]
+
+
+def _whole_cycles(work: CountedWork) -> float:
+    """Return the cycles of L1 that all accesses but atomic ones need."""
+    return l1_cycles(each for each in work.accesses() if not is_atomic(each[1]))
+
+
+def _own_cycles(loads: list[Access]) -> float:
+    """Return the cycles of L1 of loads that no other thread is known to make."""
+    return l1_cycles(each for each in loads if is_own(each[1]) or "d" in each[1].depends)
+
+
 _BYTES: Final = 3.0
 """Bytes of shared memory for each sum of products, from which on a thread makes few results of its
 operands: of 8 x 8 it loads one."""
@@ -181,13 +198,11 @@ _FULL: Final = 0.4
 def _small_register_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding where loads of shared memory feed sums of products one by one."""
     l1, fma = share_of(launch, "L1"), share_of(launch, "FMA")
-    if l1 < max(_FULL, _MORE * fma) or any(r.facts.products for r in work.ranges):
+    if l1 < max(_FULL, _MORE * fma) or _has_products(work):
         return
-    sums = work.sums
+    sums, loads = work.sums, _loads(work, "shared")
     multiplies = work.issued.get("fma", 0.0)
-    every = [each for each in work.accesses() if not is_atomic(each[1])]
-    loads = [each for each in every if each[1].unit.startswith("load.shared")]
-    whole = l1_cycles(every)
+    whole = _whole_cycles(work)
     cycles = l1_cycles(loads)
     least = l1_cycles(loads, least=True)
     size = sum(n * lane_bytes(access.unit) for _, access, n in loads)

@@ -333,7 +333,6 @@ def _enclosed(tree: ast.Module, names: list[str]) -> ast.Module:
 
 _TRITON_WARPS = 4
 """Warps of a block where a launch names no number; Triton's interpreter has one."""
-"""Warps of a block where a launch names no number; Triton's interpreter has one."""
 
 
 def launch_shape(

@@ -147,7 +147,6 @@ class Launcher:
             args: arguments of ``run``.
             kwargs: arguments of ``run``.
         """
-        special = kernel
         if self.session() is not None:
             if is_jitted(kernel):
                 hook_the_compiler()
@@ -156,12 +155,17 @@ class Launcher:
 
                 compiled = plain(*args, **kwargs)
                 return compiled if compiled is None else Warm(self.run, kernel, compiled, kwargs)
-            if not trials.depth:
-                special = self.specials.of(kernel, args, kwargs)
-        session = self.chosen(special)
+        session, special = self.choose(kernel, args, kwargs)
         if session is None:
             return plain(*args, **kwargs)
         return self.record(session, special, plain, args, kwargs)
+
+    def choose(
+        self, kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Session | None, JittedFunction]:
+        """Return the session that records a launch, or None, and the function as it specialises."""
+        special = self.special(kernel, args, kwargs)
+        return self.chosen(special), special
 
     def special(
         self,

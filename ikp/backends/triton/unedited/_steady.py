@@ -122,8 +122,7 @@ class SteadyLaunch:
 
     def made(self) -> RecordedLaunch | None:
         """Return the launch to record, which came to the driver past Triton's launcher."""
-        special = self._launcher.special(self._kernel, self._args, self._kwargs)
-        session = self._launcher.chosen(special)
+        session, special = self._launcher.choose(self._kernel, self._args, self._kwargs)
         if session is None:
             return None
         launches = self._launcher.launches_of(full_name(special), session)
@@ -172,8 +171,7 @@ class SteadyLaunch:
         self, pending: Callable[[], Callable[..., object]], function: int, *args: object
     ) -> object:
         """Decide on a launch as before Triton is called, and make it by its launcher alone."""
-        special = self._launcher.special(self._kernel, self._args, self._kwargs)
-        session = self._launcher.chosen(special)
+        session, special = self._launcher.choose(self._kernel, self._args, self._kwargs)
         if session is None:
             return pending()(*args)
         made = self._launcher.record(session, special, lambda: pending()(*args), (), {})

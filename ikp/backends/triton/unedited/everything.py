@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 NO_ROOM = "no room left for recordings (--memory)"
+_UNDECIDED = "could not be decided on, which is a mistake of ikp's"
 _FEW = 2
 """Launches of a kernel that may take from the second half of the room: it is for later kernels."""
 
@@ -123,6 +124,17 @@ class Everything(Launcher):
             some = not has_no_end(self.launches) and self.recorded[kernel.__name__] >= _FEW
             return NO_ROOM if some or session.held >= self.room else None
         return reason
+
+    def choose(
+        self, kernel: JittedFunction, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Session | None, JittedFunction]:
+        """Do as any launcher; where ikp fails, the launch is plain: no program sees that error."""
+        try:
+            return Launcher.choose(self, kernel, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - nothing of the program's has run
+            pass_on(error)
+            self.count_plain(kernel, _one_line(f"{_UNDECIDED}: {type(error).__name__}: {error}"))
+            return None, kernel
 
     def record(
         self,
@@ -225,8 +237,11 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
             return original(self, *args, **kwargs)
         with others():
             made = launcher.run(self, functools.partial(original, self), *args, **kwargs)
-        over.look(self, self, args, kwargs)
-        steady.look(self, args, kwargs)
+        try:
+            over.look(self, self, args, kwargs)
+            steady.look(self, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - it has run; the next one is decided on anew
+            pass_on(error)
         return made
 
     def restore() -> None:

@@ -15,12 +15,15 @@ import triton
 import ikp
 from ikp.backends.patched import wanted
 from ikp.backends.triton.unedited import _clones
+from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited._clones import clone_of, launch_shape
 from ikp.backends.triton.unedited._launching import Launcher
+from ikp.backends.triton.unedited._over import Over
 from ikp.backends.triton.unedited._reasons import NOT_CHOSEN, TUNING, tuning
 from ikp.backends.triton.unedited._special import full_name
+from ikp.backends.triton.unedited._steady import SteadyLaunch, SteadyLaunches
 from ikp.backends.triton.unedited._warm import Warm
-from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
+from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything, _launches
 from ikp.core.turns import FIRST, IN_TURN
 from ikp.unedited.plan import plan, span
 from tests.kernels import unedited
@@ -164,6 +167,49 @@ def test_what_fails_in_the_interpreter_is_the_programs_own() -> None:
     launcher, refusing = refused(compiled=False)
     with pytest.raises(RuntimeError, match="PassManager"):
         launcher.run(refusing, lambda *_, **__: "plain", warmup=False)
+
+
+@pytest.mark.parametrize("step", ["special", "chosen"])
+def test_what_fails_before_a_launch_has_the_program_launch_plain(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever step of the choice fails, and where the launch was made, each launch runs once."""
+
+    def fails(*_: object) -> Any:
+        raise AttributeError("torch has no such function")
+
+    def ran(*args: object, **_: object) -> object:
+        every.append(args)
+        return "plain"
+
+    launcher, every = recording(), list[Any]()
+    monkeypatch.setattr(Launcher, step, fails)
+    assert launcher.run(kernel(), ran, 1, warmup=False) == "plain"
+    form: Any = SimpleNamespace(launches={})
+    late = SteadyLaunch(launcher, form, kernel(), (), {})
+    assert late.reaches(lambda _, plain: plain, None, ran, 1, 1, 1, 0, 7) == "plain"
+    assert late.made() is None
+    assert every == [(1,), (1, 1, 1, 0, 7)]
+    ((name, why),) = launcher.plain
+    assert name == "k" and "AttributeError: torch has no such function" in why
+
+
+def test_what_fails_behind_a_launch_is_not_seen_by_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Jit:
+        run = staticmethod(lambda *_, **__: "ran")
+
+    def fails(*_: object) -> Any:
+        raise AttributeError("of ikp's")
+
+    monkeypatch.setattr(foreign, "fits", lambda _: True)
+    for step in (Over, SteadyLaunches):
+        with monkeypatch.context() as patch:
+            patch.setattr(step, "look", fails)
+            restore = _launches(Jit, Everything(plan(), lambda: None))
+            assert Jit.run(kernel(), warmup=False) == "ran"
+            restore()
 
 
 @pytest.fixture

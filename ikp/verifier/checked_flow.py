@@ -9,7 +9,7 @@ A value is the set of what it may be, a bit each. Where paths meet, it may be wh
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import chain, zip_longest
@@ -49,26 +49,40 @@ def result(own: Inserted, values: Values, declared: Declared, base: int) -> list
 
 
 def _made(own: Inserted, read: list[int]) -> int:
-    word, opcode, made = own.word, own.word & 0xFFF, OTHER
+    made = OTHER
     if own.kind == "number":
-        made = OTHER if 0x50 <= word >> 72 & 0xFF <= 0x53 else NUMBER  # those are clocks
+        made = OTHER if 0x50 <= own.word >> 72 & 0xFF <= 0x53 else NUMBER  # those are clocks
     elif own.kind == "store":
         made = NUMBER
     elif own.kind == "save":
-        mask = word >> 32 & 0xFFFFFFFF
-        made = mask << SAVED if mask.bit_count() == 1 and mask < 128 else OTHER
-    elif own.kind == "test":  # whether a number is below a size
-        below = word >> 76 & 7 == 1 and opcode in (0x20C, 0xC0C) and read[-2] == SIZE
-        sure = word >> 64 & 0xE00 == 0 and not word >> 90 & 1  # unsigned, both hold
-        made = ROOM if sure and (below or read[-1] == ROOM) else OTHER
+        made = _saved(own.word >> 32 & 0xFFFFFFFF)
+    elif own.kind == "test":
+        made = ROOM if _has_room(own.word, read) else OTHER
     elif own.kind == "mixed":
-        words = [e for e, some in zip(read, own.sources, strict=True) if not _is_one(some)]
-        made = OTHER if any(each & ~_NUMBERS for each in words) else _sum(words)
+        made = _mixed(own, read)
     elif own.kind == "copy":
         made = _sum(read, whole=True)
     elif own.kind.isdigit():
         made = _multiplied(read[: int(own.kind)], read[int(own.kind) :])
     return made
+
+
+def _saved(mask: int) -> int:
+    """Return what a register holds that keeps a mask's predicates: one of them, or anything."""
+    return mask << SAVED if mask.bit_count() == 1 and mask < 128 else OTHER
+
+
+def _has_room(word: int, read: list[int]) -> bool:
+    """Whether a test says that a number is below the cell's size, or another one that holds has."""
+    below = word >> 76 & 7 == 1 and word & 0xFFF in (0x20C, 0xC0C) and read[-2] == SIZE
+    sure = word >> 64 & 0xE00 == 0 and not word >> 90 & 1  # unsigned, both hold
+    return sure and (below or read[-1] == ROOM)
+
+
+def _mixed(own: Inserted, read: list[int]) -> int:
+    """Return what arithmetic makes of some values: of numbers alone a number."""
+    words = [e for e, some in zip(read, own.sources, strict=True) if not _is_one(some)]
+    return OTHER if any(each & ~_NUMBERS for each in words) else _sum(words)
 
 
 def _multiplied(factors: list[int], addends: list[int]) -> int:
@@ -125,12 +139,17 @@ def astray(own: Inserted, values: Values) -> Iterator[str]:
     place, number = (pair, address) if near else (address, ())
     if values.get(own.guard) != ROOM or own.word >> 15 & 1:
         yield "stores where no guard says that there is room"
-    if [values.get(each) for each in place] != [LOW, HIGH]:
+    if _held(values, place) != [LOW, HIGH]:
         yield "stores at an address that is not made of the cell's"
     if any(values.get(each, OTHER) & ~_NUMBERS for each in number):
         yield "stores at an offset that is no number"
-    if not near and [values.get(each) for each in pair] != [MEMORY, MORE]:
+    if not near and _held(values, pair) != [MEMORY, MORE]:
         yield "does not name global memory"
+
+
+def _held(values: Values, registers: Iterable[int]) -> list[int | None]:
+    """Return what some registers hold; None of those that nothing has set."""
+    return [values.get(each) for each in registers]
 
 
 _EVERYTHING = (1 << BITS) - 1

@@ -19,6 +19,7 @@ from ikp.sass.cubins import instruction as enc
 from ikp.sass.cubins.instruction import DistanceField, Words
 from ikp.sass.disassembly.effects import EVERYTHING, FILES, Effects, P, effects_of, members
 from ikp.sass.disassembly.listing import Code as Text
+from ikp.sass.disassembly.listing import Instruction
 from ikp.verifier.declared import Declared
 from ikp.verifier.inserted_code import decode
 
@@ -270,11 +271,7 @@ class PatchedGraph:
         for own in self.ours.values():
             self.named |= own.reads | own.writes
         self.effects = self._effects(asserts)
-        branches = (at for at, own in self.ours.items() if own.kind == "branch")
-        ways = {at: code.after_inserted(at) for at in branches}
-        for start, places in code.parts:
-            ways |= self._ways(places, {} if start else tables, asserts)
-        self.ways = {at: [to for to in tos if 0 <= to < self.count] for at, tos in ways.items()}
+        self.ways = self._all_ways(tables, asserts)
         self.stay: dict[int, int] = {}
         self._part()
         ends = (at + 1 for at in self.ways)
@@ -296,32 +293,27 @@ class PatchedGraph:
             found[n] = Effects(reads, 0 if n in asserts else EVERYTHING, 0)
         return {n: each for n, each in enumerate(found) if (each[0] | each[1]) & named}
 
+    def _all_ways(self, tables: dict[int, list[int]], asserts: set[int]) -> dict[int, list[int]]:
+        """Return the successors of all instructions, where not the next one alone."""
+        branches = (at for at, own in self.ours.items() if own.kind == "branch")
+        ways = {at: self.code.after_inserted(at) for at in branches}
+        for start, places in self.code.parts:
+            ways |= self._ways(places, {} if start else tables, asserts)
+        return {at: [to for to in tos if 0 <= to < self.count] for at, tos in ways.items()}
+
     def _ways(
         self, places: list[int], tables: dict[int, list[int]], asserts: set[int]
     ) -> dict[int, list[int]]:
         """Return the successors of a part's original instructions, where not the next one alone."""
-        code, found, met = self.code, dict[int, list[int]](), dict[int, list[tuple[int, int]]]()
+        code, found = self.code, dict[int, list[int]]()
         # Where BMOV copies barriers to registers and back, each may be that of any BSSY.
         which = 0 if code.having(*_BARRIERS_MOVE) else 15
-        for number in code.having(enc.BSSY):
-            at, word = places[number], code.old(number)
-            meets = led(word, number, enc.HALF) // 16, led(code.new(at), at, enc.HALF) // 16
-            met.setdefault(word >> 16 & which, []).append(meets)
+        met = self._meetings(places, which)
         for number in {*code.having(*_TURNS), *asserts}:
-            at, each = places[number], code.listed[number]
-            word, skips = code.new(at), [at + 1] if each.guard else []
-            if (opcode := word & 0xFFF) in _JUMPS:
-                sure = each.opcode == "BRA" and len(each.operands) == 1  # has no predicate in it
-                tos = skips if sure or opcode == enc.CALL_REL else [at + 1]
-                found[at] = [led(word, at, code.far) // 16, *tos]
-            elif opcode == _EXIT:
-                found[at] = [at + 1] if conditions(word) else []
-            elif opcode == enc.RET:
-                found[at] = [*(places[call] + 1 for call in code.calls), *skips]
-            elif opcode in TABLED:
-                found[at] = tables.get(number, [])
-            elif opcode != _BSYNC:
-                found[at] = skips
+            at = places[number]
+            word = code.new(at)
+            if word & 0xFFF != _BSYNC:
+                found[at] = self._turns(number, places, tables)
             elif all(
                 old != number + 1 for old, _ in met.get(word >> 16 & which, [(number + 1, 0)])
             ):
@@ -329,33 +321,71 @@ class PatchedGraph:
                 found[at] = [*(new for _, new in met[word >> 16 & which]), *tos]
         return found
 
+    def _meetings(self, places: list[int], which: int) -> dict[int, list[tuple[int, int]]]:
+        """Return where threads meet, in the plain and the patched code, by barrier: BSSY says it.
+
+        Args:
+            places: of a part's original instructions.
+            which: the bits of a barrier's number in which barriers differ.
+        """
+        met = dict[int, list[tuple[int, int]]]()
+        for number in self.code.having(enc.BSSY):
+            at, word = places[number], self.code.old(number)
+            meets = led(word, number, enc.HALF) // 16, led(self.code.new(at), at, enc.HALF) // 16
+            met.setdefault(word >> 16 & which, []).append(meets)
+        return met
+
+    def _turns(self, number: int, places: list[int], tables: dict[int, list[int]]) -> list[int]:
+        """Return the successors of an original instruction that turns, and is no BSYNC."""
+        at, each = places[number], self.code.listed[number]
+        word, skips = self.code.new(at), [at + 1] if each.guard else []
+        opcode = word & 0xFFF
+        if opcode in _JUMPS:
+            tos = skips if opcode == enc.CALL_REL or _has_no_predicate(each) else [at + 1]
+            return [led(word, at, self.code.far) // 16, *tos]
+        if opcode == _EXIT:
+            return [at + 1] if conditions(word) else []
+        if opcode == enc.RET:
+            return [*(places[call] + 1 for call in self.code.calls), *skips]
+        return tables.get(number, []) if opcode in TABLED else skips
+
     def _part(self) -> None:
         """Lead threads that surely leave at an EXIT past the branches in front of it.
 
         Others take these branches, by the predicates that the EXIT has, negated. So code between
         them and the EXIT is run by leaving threads alone.
         """
-        sources: dict[int, list[int]] = {}
-        for at, tos in self.ways.items():
-            for to in tos:
-                sources.setdefault(to, []).append(at)
+        sources = self._sources()
         for leave in [places[n] for n in self.code.having(_EXIT) for _, places in self.code.parts]:
-            asked, first, known = conditions(self.code.new(leave)), leave, set[int]()
-            while first - 1 in self.ours:
-                first -= 1
-            own, skips = sum({1 << P.first + (each & 7) for each in asked}), list[int]()
-            if any(self.ours[at].writes & own for at in range(first, leave)):
-                continue
-            for at in range(first, leave):
-                some = conditions(self.code.new(at)) if self.ours[at].kind == "branch" else set()
-                if len(some) == 1 and (negated := some.pop() ^ 8) in asked:
-                    known.add(negated)
-                    skips += [at] * (known == asked)
+            skips = self._skips(leave)
             inside = {*range(skips[0] + 1, leave)} - {*skips} if skips else set[int]()
             into = [(source, to) for to in inside for source in sources.get(to, ())]
-            if all(at in inside or (at in skips and to == at + 1) for at, to in into):
+            if _is_closed(inside, skips, into):
                 for at in inside:
                     self._leave(at, skips, leave)
+
+    def _sources(self) -> dict[int, list[int]]:
+        """Return the instructions in ``ways`` that lead to each one."""
+        found: dict[int, list[int]] = {}
+        for at, tos in self.ways.items():
+            for to in tos:
+                found.setdefault(to, []).append(at)
+        return found
+
+    def _skips(self, leave: int) -> list[int]:
+        """Return the branches in front of an EXIT that all threads take which stay."""
+        asked, first, known = conditions(self.code.new(leave)), leave, set[int]()
+        while first - 1 in self.ours:
+            first -= 1
+        own, skips = sum({1 << P.first + (each & 7) for each in asked}), list[int]()
+        if any(self.ours[at].writes & own for at in range(first, leave)):
+            return []
+        for at in range(first, leave):
+            some = conditions(self.code.new(at)) if self.ours[at].kind == "branch" else set()
+            if len(some) == 1 and (negated := some.pop() ^ 8) in asked:
+                known.add(negated)
+                skips += [at] * (known == asked)
+        return skips
 
     def _leave(self, at: int, skips: list[int], leave: int) -> None:
         """Change where control goes on from an instruction that leaving threads alone run."""
@@ -366,3 +396,13 @@ class PatchedGraph:
             self.stay[at] = leave + 1  # what threads that stay go on with
         if (tos := [to for to in tos if to != leave]) != [at + 1]:
             self.ways[at] = tos
+
+
+def _has_no_predicate(each: Instruction) -> bool:
+    """Whether an instruction is a branch with no predicate in it; one may guard it."""
+    return each.opcode == "BRA" and len(each.operands) == 1
+
+
+def _is_closed(inside: set[int], skips: list[int], into: list[tuple[int, int]]) -> bool:
+    """Whether ways into some code come out of it, or past a branch in front of its next part."""
+    return all(at in inside or (at in skips and to == at + 1) for at, to in into)

@@ -258,17 +258,27 @@ def _declare(
     elif name == f".text.{kernel}" and facts[_INFO] >> 24:
         facts[_INFO] = facts[_INFO] & 0xFFFFFF | declared.registers << 24
     elif name == ".nv.info":
-        names = old.elf.symbol_names()
-        for n, (form, code, value) in enumerate(content):
-            if code == Known.REGCOUNT and names[struct.unpack_from("<I", value)[0]] == kernel:
-                content[n] = form, code, value[:4] + struct.pack("<I", declared.registers)
+        _declare_registers(content, old.elf.symbol_names(), declared)
     elif name == f".nv.info.{kernel}" and added:
         _declare_parameter(content, old.base, declared)
-    elif (name == f".nv.constant0.{kernel}" and added) or (
-        name in (_CONSTANTS, ".nv.merc.nv.constant.user") and declared.bank
-    ):
+    elif _holds_cell(name, declared, added):
         facts[_CONTENT] += bytes(max(declared.cell + declared.nbytes - len(content), 0))
         facts[_ALIGN] = max(facts[_ALIGN], 16) if declared.bank else facts[_ALIGN]
+
+
+def _declare_registers(content: list[Any], names: list[str], declared: Declared) -> None:
+    """Change the registers of the kernel's threads, among those of all functions."""
+    for n, (form, code, value) in enumerate(content):
+        symbol = struct.unpack_from("<I", value)[0] if code == Known.REGCOUNT else None
+        if symbol is not None and names[symbol] == declared.kernel:
+            content[n] = form, code, value[:4] + struct.pack("<I", declared.registers)
+
+
+def _holds_cell(name: str, declared: Declared, added: bool) -> bool:
+    """Whether a section of constants grows by the cell: an added parameter, or a bank's end."""
+    if name == f".nv.constant0.{declared.kernel}" and added:
+        return True
+    return name in (_CONSTANTS, ".nv.merc.nv.constant.user") and bool(declared.bank)
 
 
 def _declare_parameter(content: list[Any], base: int, declared: Declared) -> None:
@@ -290,12 +300,7 @@ def _segments(elf: Elf, *, made: bool) -> list[Any]:
 
     A section without bytes in the file lies in a segment with more memory than bytes.
     """
-    some = [
-        (each.name, each.offset, each.size, each.kind == SectionKind.NOBITS)
-        for each in elf.sections
-        if each.flags & _ALLOCATED and each.name != _CONSTANTS and each.size
-    ]
-    found = []
+    some, found = _loaded(elf), []
     for each in elf.segments:
         loaded = min(each.memory_size, each.file_size)
         extents = loaded, each.memory_size * (each.memory_size > each.file_size)
@@ -308,26 +313,44 @@ def _segments(elf: Elf, *, made: bool) -> list[Any]:
     return found
 
 
+def _loaded(elf: Elf) -> list[tuple[str, int, int, bool]]:
+    """Return the sections that are loaded: name, offset, size, whether the file has no bytes."""
+    return [
+        (each.name, each.offset, each.size, each.kind == SectionKind.NOBITS)
+        for each in elf.sections
+        if each.flags & _ALLOCATED and each.name != _CONSTANTS and each.size
+    ]
+
+
 def _unfit(old: CubinFacts, new: CubinFacts, declared: Declared, added: bool) -> Iterator[str]:
     """Yield why a kernel can't have the declared registers or parameter."""
-    count = declared.registers
-    sizes = [e.words for e in old.attributes if e.code in (Known.MAX_THREADS, Known.REQNTID)]
-    held = _IN_A_PART // (-(-count // _PORTION) * _PORTION * _WARP) * _PARTS
-    if count > 255 or any(-(-int(np.prod(each)) // _WARP) > held for each in sizes):
-        yield f"its threads can't have {count} registers each"
+    if _are_too_many(declared.registers, old):
+        yield f"its threads can't have {declared.registers} registers each"
     if declared.bank:
         return
-    first, own = declared.cell - old.base, declared.ordinal or 0
-    overlapping = [
-        each.ordinal
-        for each in attributes.parameters(old.attributes)
-        if each.offset < first + declared.nbytes and first < each.offset + each.size
-    ]
+    own, overlapping = declared.ordinal or 0, _overlapping(old, declared)
     if sorted(overlapping) != ([] if added else [own, own + 1]):  # two unread ones of 64 bits
         yield "the argument that is declared overlaps others"
     for each in new.code.listed if new.code is not None and overlapping else ():
         if _reads(each, declared.cell, declared.cell + declared.nbytes):
             yield f"{each.text!r} reads the argument that is declared"
+
+
+def _are_too_many(count: int, old: CubinFacts) -> bool:
+    """Whether a thread, or all those of the largest block, can't have so many registers."""
+    sizes = [e.words for e in old.attributes if e.code in (Known.MAX_THREADS, Known.REQNTID)]
+    held = _IN_A_PART // (-(-count // _PORTION) * _PORTION * _WARP) * _PARTS
+    return count > 255 or any(-(-int(np.prod(each)) // _WARP) > held for each in sizes)
+
+
+def _overlapping(old: CubinFacts, declared: Declared) -> list[int]:
+    """Return the plain kernel's parameters, by number, that have bytes where the cell is."""
+    first = declared.cell - old.base
+    return [
+        each.ordinal
+        for each in attributes.parameters(old.attributes)
+        if each.offset < first + declared.nbytes and first < each.offset + each.size
+    ]
 
 
 def _reads(each: Instruction, begin: int, end: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, work_of
@@ -27,11 +27,7 @@ def reworked(uses: DefUse) -> tuple[set[int], set[int]]:
     flow = uses.flow
     code, found, ends = flow.code.instructions, set[int](), set[int]()
     for loop in flow.loops:
-        own = {
-            at
-            for at in loop.body
-            if (inner := flow.loop_of(at)) is not None and inner.header == loop.header
-        }
+        own = _own(flow, loop)
         if not any(code[at].op in _PRODUCTS for at in own):
             continue
         for at in own:
@@ -42,6 +38,12 @@ def reworked(uses: DefUse) -> tuple[set[int], set[int]]:
                     found |= made
                     ends.add(at)
     return found, ends
+
+
+def _own(flow: Flow, loop: Loop) -> set[int]:
+    """Return the instructions of a loop that are in no inner one."""
+    inner = {at: flow.loop_of(at) for at in loop.body}
+    return {at for at, one in inner.items() if one is not None and one.header == loop.header}
 
 
 def _values(uses: DefUse, at: int) -> tuple[str, ...]:

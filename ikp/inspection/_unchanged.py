@@ -43,21 +43,24 @@ def invariant(uses: DefUse) -> tuple[set[int], set[int]]:
 def _of_loop(uses: DefUse, loop: Loop) -> set[int]:
     """Return the floating-point arithmetic of a loop, outside of inner ones, that none moves."""
     code = uses.flow.code.instructions
-    own = sorted(
-        at
-        for at in loop.body
-        if at not in uses.ours and (inner := uses.flow.loop_of(at)) and inner.header == loop.header
-    )
     still, ops = set[int](), {code[at].op for at in loop.body}
-    for at in own:
+    for at in _own(uses, loop):
         each = code[at]
-        loads = each.op in _LOADS
-        fits = not ops.intersection(_WRITES.get(each.op, ())) if loads else _is_pure(each)
-        reads = operand(each.operands[-1]).reads if loads else -1
-        if fits and not each.guard and _are_still(uses, at, reads, loop, still):
+        if _fits(each, ops) and not each.guard and _are_still(uses, at, _asked(each), loop, still):
             still.add(at)
     loaded = {at for at in still if code[at].op in _LOADS}
     return {at for at in _behind(uses, loaded, still) if work_of(code[at]) is Work.FLOAT}
+
+
+def _own(uses: DefUse, loop: Loop) -> list[int]:
+    """Return the program's instructions of a loop that are in no inner one, in order."""
+    inner = {at: uses.flow.loop_of(at) for at in loop.body if at not in uses.ours}
+    return sorted(at for at, one in inner.items() if one and one.header == loop.header)
+
+
+def _fits(each: Instruction, ops: set[str]) -> bool:
+    """Whether an instruction is arithmetic, or a load from memory that no operation changes."""
+    return ops.isdisjoint(_WRITES.get(each.op, ())) if each.op in _LOADS else _is_pure(each)
 
 
 def _are_still(uses: DefUse, at: int, reads: int, loop: Loop, still: set[int]) -> bool:
@@ -81,18 +84,27 @@ def uniform(uses: DefUse) -> tuple[set[int], set[int]]:
 
     Its operands are constants, parameters, and what loads bring at addresses made of these.
     """
-    code, same = uses.flow.code.instructions, set[int]()
-    for at, each in enumerate(code):
-        if at in uses.ours or each.guard:
-            continue
-        loads = each.op in _LOADS
-        if loads or _is_pure(each):
-            reads = operand(each.operands[-1]).reads if loads else -1
-            read = members(uses.flow.effects[at].reads & reads)
-            if all(_is_same(uses, at, 1 << register, same) for register in read):
-                same.add(at)
+    code, same = uses.flow.code.instructions, _same_in_all(uses)
     found = {at for at in same if work_of(code[at]) is Work.FLOAT and uses.source_bits(at)}
     return found, {at for at in found if code[at].op in _SLOW}
+
+
+def _same_in_all(uses: DefUse) -> set[int]:
+    """Return the loads and arithmetic that have the same operands in all threads."""
+    same = set[int]()
+    for at, each in enumerate(uses.flow.code.instructions):
+        if at in uses.ours or each.guard:
+            continue
+        if each.op in _LOADS or _is_pure(each):
+            read = members(uses.flow.effects[at].reads & _asked(each))
+            if all(_is_same(uses, at, 1 << register, same) for register in read):
+                same.add(at)
+    return same
+
+
+def _asked(each: Instruction) -> int:
+    """Return the registers, as bits, that what an instruction brings depends on."""
+    return operand(each.operands[-1]).reads if each.op in _LOADS else -1
 
 
 def _is_pure(each: Instruction) -> bool:

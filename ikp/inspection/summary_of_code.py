@@ -172,14 +172,19 @@ class _Summary:
         }
         waits = tuple(sorted({name for record in records for name in self._awaited(record)}))
         found = RangeFacts(kinds.pop() if len(kinds) == 1 else "", **agreed, awaits=waits)
-        # Of several copies, that in the most loops is executed most often.
-        copies = [self._how_often(record) for record in records]
-        most = max([*filter(self._comes, copies)] or copies, key=self._weight)
-        made = self._with_work(found, self._called.with_functions(most))
+        made = self._with_work(found, self._called.with_functions(self._most(records)))
         if len({self.flow.loop_of(record.spans[0].start) for record in records}) < _TWO:
             return made
         # Which of its executions a mask of one copy is about, the records don't say.
         return replace(made, excess=replace(made.excess, useful=NO_EXCESS.useful))
+
+    def _most(self, records: list[Record]) -> dict[int, Often]:
+        """Return how often that copy of a range is executed that is executed most often.
+
+        It is in the most loops.
+        """
+        copies = [self._how_often(record) for record in records]
+        return max([*filter(self._comes, copies)] or copies, key=self._weight)
 
     def _weight(self, how_often: dict[int, Often]) -> tuple[int, int]:
         depth = (len(self.flow.loops_around(at)) for at in how_often)

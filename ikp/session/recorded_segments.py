@@ -21,7 +21,7 @@ from ikp.errors import DecodeError, FaultError, PatchError
 from ikp.progress import progress
 from ikp.session.arena import SegmentKind, Shelf
 from ikp.session.clocks import aligned, clock_of
-from ikp.session.copies import Copies, joined
+from ikp.session.copies import Copies, LogCopy, joined
 from ikp.session.current import Opening
 from ikp.session.device import Device, device_of
 from ikp.session.harvest import Harvest, Taken
@@ -171,11 +171,7 @@ class RecordedSegments(ABC):
             if failed or not ended or gone or any(each.drain is not None for each in every):
                 return None
             logs = [log.copy() for log in self._logs.values()]
-            replayed = {id(segment) for log in logs for segment in log.replayed()}
-            taken = [
-                each for each in every if id(each.segment) not in replayed and not each.is_void()
-            ]
-            reading = SourceReader(taken, True, sources_of)
+            reading = SourceReader(_not_replayed(every, logs), True, sources_of)
             sources = list(reading)
             broken = [] if reading.broken is None else [str(reading.broken)]
             return Copies(
@@ -223,8 +219,7 @@ class RecordedSegments(ABC):
         segments = self._all_segments(every)
         ended, failed = self._ended(segments, last, patience_s)
         gone = lost(every, failed)
-        left_out = set(map(id, gone))
-        taken = [each for each in every if id(each) not in left_out and not each.is_void()]
+        taken = _without(every, gone)
         made = {**provenance(segments), **facts}
         if ended and not failed:
             taken = self._with_replays(taken, made)
@@ -318,6 +313,18 @@ _CLOCK_S = 0.05
 """The interval at which launches ask a GPU's clock whether a handshake is due."""
 _BEFORE_NS = 10_000_000_000
 """Handshakes with a GPU so long before the session are used, too."""
+
+
+def _without(every: Sequence[Taken], gone: Sequence[Taken]) -> list[Taken]:
+    """Return the segments that hold records, but those that are lost."""
+    left_out = set(map(id, gone))
+    return [each for each in every if id(each) not in left_out and not each.is_void()]
+
+
+def _not_replayed(every: Sequence[Taken], logs: Sequence[LogCopy]) -> list[Taken]:
+    """Return the segments that hold records, but those that logs of replays have."""
+    replayed = {id(segment) for log in logs for segment in log.replayed()}
+    return [each for each in every if id(each.segment) not in replayed and not each.is_void()]
 
 
 def _nothing() -> None:

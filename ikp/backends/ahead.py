@@ -79,8 +79,11 @@ class PatchesAhead:
         return found
 
     @staticmethod
-    def send(kernels: list[PatchInput]) -> None:
+    def send(kernels: list[PatchInput], paths: list[str]) -> None:
         """Start a process that patches kernels, and send it these.
+
+        It imports modules from the paths alone: in a program's folder, those of an installed
+        package's name would be the program's.
 
         They lie in memory. A pipe would have this thread wait for the process while a window is to
         open, and where that has died, a program that does not ignore SIGPIPE would end.
@@ -89,7 +92,7 @@ class PatchesAhead:
             OSError: it can't be started.
         """
         with os.fdopen(os.memfd_create("ikp"), "w+b") as sent:
-            pickle.dump(sys.path, sent)
+            pickle.dump(paths, sent)
             pickle.dump(kernels, sent)
             sent.seek(0)
             command = [sys.executable, "-I", "-S", "-c", _CODE]

@@ -32,8 +32,8 @@ class Patching(Protocol):
     def take(self) -> list[Any]:
         """Return some of them, once each; import what that needs."""
 
-    def send(self, kernels: list[Any]) -> None:
-        """Have them patched.
+    def send(self, kernels: list[Any], paths: list[str]) -> None:
+        """Have them patched by a process that finds modules in some paths.
 
         Raises:
             OSError: no process can be started.

@@ -213,9 +213,9 @@ class Recording:
         ahead = self.launcher.ahead
         if ahead is not None and ahead.is_due:
             with importing, installed():  # not while a process starts: forks and captures wait
-                kernels = ahead.take()
+                kernels, paths = ahead.take(), list(sys.path)
             if kernels:
-                ahead.send(kernels)
+                ahead.send(kernels, paths)
 
     def open_window(self, number: int) -> None:
         """Open the session of a window, and record from now on.

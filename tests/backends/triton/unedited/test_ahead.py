@@ -118,9 +118,16 @@ def test_nothing_is_patched_ahead_where_no_machine_code_is_to_be_changed(
     assert noted.take() == [] and not noted.is_due
 
 
-def test_no_fork_and_no_capture_waits_while_the_process_starts() -> None:
-    """Both wait for ``importing``, which the thread of windows holds as it imports."""
+def test_no_fork_and_no_capture_waits_while_the_process_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both wait for ``importing``, which the thread of windows holds as it imports.
+
+    And the process imports nothing of the program's: its folder may shadow an installed package.
+    """
     held: list[tuple[str, bool]] = []
+    tmp_path.joinpath("isal.py").write_text("raise SystemExit('the program has run again')")
+    monkeypatch.syspath_prepend(str(tmp_path))
 
     class Ahead:
         is_due = True
@@ -129,8 +136,9 @@ def test_no_fork_and_no_capture_waits_while_the_process_starts() -> None:
             held.append(("take", importing.locked()))
             return ["kernel"]
 
-        def send(self, kernels: list[str]) -> None:
+        def send(self, kernels: list[str], paths: list[str]) -> None:
             held.append((kernels[0], importing.locked()))
+            assert paths and str(tmp_path) not in paths
 
     launcher: Any = types.SimpleNamespace(ahead=Ahead())
     Recording(cast("Any", None), launcher).patch_ahead()
@@ -144,7 +152,7 @@ def test_a_process_that_dies_does_not_end_the_program() -> None:
         "from ikp.backends.patch_input import PatchInput; "
         "signal.signal(signal.SIGPIPE, signal.SIG_DFL); "
         "ahead._CODE = 'import os; os._exit(1)'; "
-        "ahead.PatchesAhead.send([PatchInput(bytes(1 << 20), 'k', {})]); print('goes on')"
+        "ahead.PatchesAhead.send([PatchInput(bytes(1 << 20), 'k', {})], []); print('goes on')"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

@@ -81,7 +81,7 @@ def main(image: Path, symbol: str) -> None:
         ahead = [made for each in launcher.ahead._noted if (made := each()) is not None]
         while not launcher.ahead.is_due:
             time.sleep(0.1)
-        launcher.ahead.send(launcher.ahead.take())
+        launcher.ahead.send(launcher.ahead.take(), sys.path)
         until = time.monotonic() + PATIENCE_S
         while not kept(ahead) and time.monotonic() < until:
             time.sleep(0.1)

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.code_facts import ExtraWork
+from ikp.core.excess_facts import ExtraWork
 from ikp.inspection._work import Often, line_of
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.control_flow.graph import reached

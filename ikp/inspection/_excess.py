@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.code_facts import ExcessFacts
+from ikp.core.excess_facts import ExcessFacts
 from ikp.inspection._work import NO_LINE, Often, line_of
 from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.lane_arithmetic import signed

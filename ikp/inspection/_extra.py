@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.code_facts import ExtraWork
+from ikp.core.excess_facts import ExtraWork
 from ikp.inspection._chains import Serial, summed_in_memory, unpacked, written_back
 from ikp.inspection._cheaper import (
     TimesZero,

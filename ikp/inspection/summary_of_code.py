@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ikp.core.code_facts import NO_EXCESS, CodeFacts, RangeFacts
+from ikp.core.code_facts import CodeFacts, RangeFacts
+from ikp.core.excess_facts import NO_EXCESS
 from ikp.core.run_figures import AddressFigures
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.core.code_facts import NO_EXCESS, AccessFacts, ExcessFacts
+from ikp.core.code_facts import AccessFacts
+from ikp.core.excess_facts import NO_EXCESS, ExcessFacts
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._excess import Excess
 from ikp.inspection._serves import Serves, Uses

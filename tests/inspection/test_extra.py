@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from ikp.core.code_facts import CodeFacts, ExtraWork, RangeFacts, parse_facts
+from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts
+from ikp.core.excess_facts import ExtraWork
 from ikp.inspection._accesses import Accesses
 from ikp.inspection._extra import Extra
 from ikp.inspection._serves import Serves

@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.core.code_facts import CodeFacts, ExcessFacts
+from ikp.core.code_facts import CodeFacts
+from ikp.core.excess_facts import ExcessFacts
 from ikp.inspection import _images
 from ikp.inspection._excess import Excess
 from ikp.inspection.summary_of_code import code_facts

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from ikp.analysis.explain.peaks import CYCLES, ISSUE, Peak, peak_of
 from ikp.analysis.explain.prepared import Prepared, once
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import AccessFacts, ExtraWork, RangeFacts
+from ikp.core.code_facts import AccessFacts, RangeFacts
+from ikp.core.excess_facts import ExtraWork
 from ikp.core.sorting import sum_by
 
 LANES: Final = 32

@@ -19,7 +19,8 @@ from ikp.analysis.explain.counted_work import Access, CountedWork, RangeWork, co
 from ikp.analysis.explain.peaks import latency
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.verdict import Finding, HotCode, Where
-from ikp.core.code_facts import ExtraWork, LineFacts
+from ikp.core.code_facts import LineFacts
+from ikp.core.excess_facts import ExtraWork
 
 _MOST: Final = 3
 _IN_NAME: Final = re.compile(r"@([^\s@]+?\.\w+:\d+)")

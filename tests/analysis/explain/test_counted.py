@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
-from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, ExtraWork, LineFacts, RangeFacts
+from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, LineFacts, RangeFacts
+from ikp.core.excess_facts import ExtraWork
 from ikp.trace import Trace
 from tests.analysis.explain.launches import Scene, Warp
 

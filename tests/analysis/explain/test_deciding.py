@@ -11,7 +11,8 @@ import pytest
 from ikp.analysis.explain import screen
 from ikp.analysis.explain.stakes import decided
 from ikp.analysis.explain.verdict import Finding, Number, Tried, Verdict, Where
-from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, ExtraWork, Mix, RangeFacts
+from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, Mix, RangeFacts
+from ikp.core.excess_facts import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import access, found
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import FACTS, CodeFacts, ExcessFacts, RangeFacts
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from ikp.core.excess_facts import ExcessFacts
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import STEPS, access, found
 

@@ -9,7 +9,8 @@ import pytest
 
 from ikp.analysis.explain.findings.kinds_of_instructions import KINDS
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, ExtraWork, RangeFacts
+from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, RangeFacts
+from ikp.core.excess_facts import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import STEPS, TOOK, access, found, verdict
 

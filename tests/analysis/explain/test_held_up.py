@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import FACTS, CodeFacts, ExtraWork, RangeFacts, parse_facts
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts, parse_facts
+from ikp.core.excess_facts import ExtraWork
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import access, found
 

@@ -39,7 +39,7 @@ from ikp.analysis.explain.region_times import cycles_of
 from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, roofs, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.code_facts import ExtraWork
+from ikp.core.excess_facts import ExtraWork
 
 _UNITS: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1")
 """Roofs that fewer instructions move away."""

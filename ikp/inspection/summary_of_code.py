@@ -20,6 +20,7 @@ from ikp.core.run_figures import AddressFigures
 from ikp.inspection import _images as ptx_names
 from ikp.inspection import _work
 from ikp.inspection._accesses import Accesses
+from ikp.inspection._awaited_loads import AwaitedLoads
 from ikp.inspection._barriers import has_own_shared, needless_barriers
 from ikp.inspection._called import Called, with_lines_of_calls
 from ikp.inspection._excess import Excess
@@ -49,12 +50,9 @@ from ikp.sass.cubins.attributes import AttributeCode as Attributed
 from ikp.sass.cubins.cubin import Cubin, Kernel
 from ikp.sass.dataflow.idioms import reports
 from ikp.sass.dataflow.lane_state import Shape
-from ikp.sass.dataflow.outstanding import LoadWait, load_waits
-from ikp.sass.disassembly.listing import Code, Line
-from ikp.sass.disassembly.opcodes import Work, lane_bytes, work_of
+from ikp.sass.disassembly.listing import Code
+from ikp.sass.disassembly.opcodes import Work, work_of
 
-_SEVERAL = 4
-"""Loads that a compiler would have made one, were they next to each other."""
 _FEW = 8
 """Instructions in loops inside of a range (a wait that spins) that don't count for its issue."""
 _TWO = 2
@@ -351,23 +349,14 @@ class _Summary:
     def _awaited_by(self) -> dict[int, set[int]]:
         """The loads that the waits in a range are for, by the number of its record."""
         found: dict[int, set[int]] = defaultdict(set)
-        for wait in self._load_waits:
+        for wait in self._loads.waits:
             if (number := self._innermost.get(wait.at)) is not None:
                 found[number].update(wait.loads)
         return dict(found)
 
     @cached_property
-    def _load_waits(self) -> list[LoadWait]:
-        return load_waits(self.flow)
-
-    @cached_property
-    def _waits(self) -> list[int]:
-        """The waits for loads, in order."""
-        return sorted(wait.at for wait in self._load_waits)
-
-    @cached_property
-    def _awaited_loads(self) -> frozenset[int]:
-        return frozenset(load for wait in self._load_waits for load in wait.loads)
+    def _loads(self) -> AwaitedLoads:
+        return AwaitedLoads(self.flow)
 
     def _copy(self, record: Record) -> RangeFacts:
         number = self._numbers[record]
@@ -389,26 +378,13 @@ class _Summary:
             bytes_of(once, many),
             None if has(many, Work.SHARED) else sum(map(wavefronts, once)),
             None if len(many) > _FEW else sum(map(issue_cycles, once)),
-            self._narrowest(own),
+            self._loads.narrowest(own),
         )
 
     def _by_all(self, at: int) -> bool:
         """Whether each warp runs an instruction, if that is a product."""
         product = work_of(self.code.instructions[at]) is Work.TENSOR
         return not product or self._sureness.always(at)
-
-    def _narrowest(self, own: Collection[int]) -> int | None:
-        """Return the bytes of a lane's narrowest load among several that are under way together.
-
-        So are those with no wait for a load between: a compiler may give each its own scoreboard.
-        Of several lines they are of several arrays, and none of them could be one wider load.
-        """
-        runs: dict[tuple[int, tuple[Line, ...]], list[int]] = defaultdict(list)
-        for at in sorted(at for at in own if at in self._awaited_loads):
-            lines = self.code.instructions[at].lines
-            runs[bisect_left(self._waits, at), lines].append(at)
-        loads = [at for run in runs.values() if len(run) >= _SEVERAL for at in run]
-        return min((lane_bytes(self.code.instructions[at].opcode) for at in loads), default=None)
 
     def _once(self, at: int, record: Record) -> bool:
         """Whether an instruction of a range runs at most once for each record; a product, just so.

@@ -18,11 +18,13 @@ from ikp.backends.reached import reached
 from ikp.checking.comparison import Buffer, CheckResult
 from ikp.checking.messages import KernelForm, LaunchConfiguration, Request, packed
 from ikp.checking.process import check
-from ikp.core.code_facts import CARVE_OUT, FAR, PARAMETERS
 from ikp.core.run_figures import (
     ADDRESSES,
+    CARVE_OUT,
+    FAR,
     NO_ADDRESSES,
     NOT_TRIED,
+    PARAMETERS,
     TRIED,
     AddressFigures,
     TriedSuspects,

@@ -158,14 +158,6 @@ SCATTERED: Final = "v"
 FACTS: Final = "ranges of "
 NO_FACTS: Final = "no ranges of "
 """Before a label: why the trace has no facts of its code, where finding them failed."""
-PARAMETERS: Final = "parameters of "
-"""Before a label: the values of its first recorded launch's parameters, JSON: offset -> hex."""
-CARVE_OUT: Final = "carve-out of "
-"""Before a label: the part of L1 that its first recorded launch preferred as shared memory, in
-percent, where the program set it."""
-FAR: Final = "memory of "
-"""Before a label: pointers among these that are not of the device's memory, JSON: offset -> whose
-memory that is, its base, its bytes."""
 _VERSION: Final = 1
 
 

@@ -7,6 +7,7 @@ Each is a text under one of these prefixes + the launch's label:
 - ``TIMED``: times of recorded and of plain launches. ``ikp run`` writes a line for each grid.
 - ``TRIED``: times of the kernel without some of its instructions, measured. ``ikp run --try N``
   writes it.
+- ``PARAMETERS``, ``FAR``, ``CARVE_OUT``: what its first recorded launch was given.
 
 ``REPLAYED`` is the whole key of one text on all labels: launches by replays of CUDA graphs.
 """
@@ -26,6 +27,14 @@ _ADDRESSES_VERSION: Final = 1
 
 
 REPLAYED: Final = "replays of CUDA graphs"
+PARAMETERS: Final = "parameters of "
+"""Before a label: the values of its first recorded launch's parameters, JSON: offset -> hex."""
+CARVE_OUT: Final = "carve-out of "
+"""Before a label: the part of L1 that its first recorded launch preferred as shared memory, in
+percent, where the program set it."""
+FAR: Final = "memory of "
+"""Before a label: pointers among these that are not of the device's memory, JSON: offset -> whose
+memory that is, its base, its bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from typing import Any, Final
 import numpy as np
 
 from ikp import caches, registry
-from ikp.core.code_facts import FACTS, FAR, NO_FACTS, PARAMETERS, CodeFacts, RangeFacts, parse_facts
+from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts, parse_facts
 from ikp.core.regions import region_id
-from ikp.core.run_figures import AddressFigures, read_addresses
+from ikp.core.run_figures import FAR, PARAMETERS, AddressFigures, read_addresses
 from ikp.core.trace import Launch, Trace
 from ikp.errors import IkpError
 from ikp.inspection._images import kept_image, read_marks

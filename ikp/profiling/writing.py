@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ikp.core.code_facts import FACTS, read_facts
 from ikp.core.trace import Launch, holds_nothing, of_class, row_count
 from ikp.errors import ExportError, IkpError, UsageError
 from ikp.trace import Trace
@@ -48,6 +47,8 @@ def with_code_facts(trace: Trace) -> Trace:
 
 def _lost_by(provenance: Mapping[str, str], label: str) -> tuple[str, ...]:
     """Return what is known that ranges of a label lost on their way to machine code, as notes."""
+    from ikp.core.code_facts import FACTS, read_facts  # not for programs that launch nothing
+
     if f"{FACTS}{label}" not in provenance:
         return ()
     facts = read_facts(provenance, label)

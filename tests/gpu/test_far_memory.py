@@ -16,7 +16,7 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
 
 import ikp  # noqa: E402
-from ikp.core.code_facts import FAR  # noqa: E402
+from ikp.core.run_figures import FAR  # noqa: E402
 from ikp.driver import cuda_memory  # noqa: E402
 
 pytestmark = pytest.mark.gpu

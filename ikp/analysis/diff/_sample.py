@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from ikp.analysis.diff._interval import mean_of
 from ikp.analysis.evidence import collect_warnings, plural
-from ikp.core.code_facts import FACTS, FAR, PARAMETERS
+from ikp.core.code_facts import FACTS
 from ikp.core.host_clock import BOOT
 from ikp.core.host_trace import MONOTONIC
-from ikp.core.run_figures import ADDRESSES, TIMED, TRIED
+from ikp.core.run_figures import ADDRESSES, FAR, PARAMETERS, TIMED, TRIED
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace

@@ -11,8 +11,8 @@ from hypothesis import given
 import ikp
 from ikp.analysis.diff._interval import BETWEEN_RUNS, quantile, tail
 from ikp.core.abi import Kind
-from ikp.core.code_facts import FACTS, FAR, PARAMETERS
-from ikp.core.run_figures import ADDRESSES, TIMED, TRIED
+from ikp.core.code_facts import FACTS
+from ikp.core.run_figures import ADDRESSES, FAR, PARAMETERS, TIMED, TRIED
 from ikp.errors import UsageError
 from tests.analysis.diff.noise import (
     alternating,

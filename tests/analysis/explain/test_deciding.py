@@ -11,8 +11,9 @@ import pytest
 from ikp.analysis.explain import screen
 from ikp.analysis.explain.stakes import decided
 from ikp.analysis.explain.verdict import Finding, Number, Tried, Verdict, Where
-from ikp.core.code_facts import FACTS, FAR, AccessFacts, CodeFacts, Mix, RangeFacts
+from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, Mix, RangeFacts
 from ikp.core.excess_facts import ExtraWork
+from ikp.core.run_figures import FAR
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import access, found
 

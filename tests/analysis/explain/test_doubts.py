@@ -8,7 +8,8 @@ import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
 from ikp.analysis.perturbation import RECORD_CYCLES
-from ikp.core.code_facts import CARVE_OUT, FACTS, AccessFacts, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, AccessFacts, CodeFacts, RangeFacts
+from ikp.core.run_figures import CARVE_OUT
 from tests.analysis.explain.launches import Range, Scene, Warp
 
 pytestmark = pytest.mark.any_pins

@@ -9,8 +9,9 @@ import pytest
 
 from ikp.analysis.explain.findings.kinds_of_instructions import KINDS
 from ikp.analysis.explain.verdict import Finding
-from ikp.core.code_facts import CARVE_OUT, FACTS, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
 from ikp.core.excess_facts import ExtraWork
+from ikp.core.run_figures import CARVE_OUT
 from tests.analysis.explain.launches import Scene, Warp
 from tests.analysis.explain.test_counted import STEPS, TOOK, access, found, verdict
 

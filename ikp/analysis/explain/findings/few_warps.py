@@ -31,7 +31,8 @@ from ikp.analysis.explain.use_of_hardware import (
     warps_by_registers,
 )
 from ikp.analysis.explain.verdict import Finding, Number, Where
-from ikp.core.code_facts import CARVE_OUT, LoopFacts
+from ikp.core.code_facts import LoopFacts
+from ikp.core.run_figures import CARVE_OUT
 
 _FEW: Final = 0.5
 """Share of the warps that an SM has room for, above which twice as many do not fit."""

@@ -37,7 +37,7 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.roofs import nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.code_facts import FAR
+from ikp.core.run_figures import FAR
 
 _LEAST: Final = 0.02
 """Share of the launch's instructions from which on accesses to local memory count."""

@@ -43,7 +43,8 @@ from ikp.analysis.explain.roofs import nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.use_of_hardware import blocks_without_shared, shared_of_block
 from ikp.analysis.explain.verdict import Finding, Number
-from ikp.core.code_facts import CARVE_OUT, AccessFacts
+from ikp.core.code_facts import AccessFacts
+from ikp.core.run_figures import CARVE_OUT
 
 _MUCH: Final = 16 << 10
 """Bytes of shared memory of a block from which on unused ones cost other blocks, or L1."""

@@ -42,13 +42,13 @@ def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
 
         try:
             found = _found(self, module, launcher, args, kwargs)
+            if found is None and (function := _function(self)) is not None and fits(function):
+                over.look(self, function)
         except Exception as error:  # noqa: BLE001 - the program launches as it does without ikp
             pass_on(error)
             TORCH.lose(GENERATED, f"launches kernels otherwise ({type(error).__name__}: {error})")
             found = None
         if found is None:
-            if (function := _function(self)) is not None and fits(function):
-                over.look(self, function)
             return plain()
         session, function, launch = found
         return launcher.record(session, function, plain, (), launch)

@@ -11,6 +11,7 @@ import pytest
 import ikp
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._launching import Launcher
+from ikp.backends.triton.unedited.everything import Everything
 from ikp.unedited.plan import plan
 from tests.kernels import generated
 
@@ -48,6 +49,29 @@ def test_a_launch_of_inductor_runs_the_marked_kernel(
     assert launch.grid == (3, 1, 1)
     names = {region.name.partition(" @")[0] for region in prof.trace.regions}
     assert names == {"triton_poi_fused_add_0", "tl.load", "tl.store"}
+
+
+@pytest.mark.parametrize("step", ["special", "chosen", "over"])
+def test_what_fails_before_a_launch_has_the_program_launch_plain(
+    heuristics: Any, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> Any:
+        raise AttributeError("of ikp's")
+
+    said: list[str] = []
+    lose = lambda _, why: said.append(why)  # noqa: E731
+    torch: Any = SimpleNamespace(has=inductor.TORCH.has, fits=lambda *_: True, lose=lose)
+    monkeypatch.setattr(inductor, "TORCH", torch)
+    monkeypatch.setattr(generated.triton_poi_fused_add_0, "constexprs", [3], raising=False)
+    monkeypatch.setattr(heuristics.CachingAutotuner, "run", lambda *_, **__: "plain")
+    monkeypatch.setattr(Everything, step, fails)
+    with ikp.profile() as prof:
+        launcher = Everything(plan("ops"), lambda: prof, range(0))
+        step_out = inductor.step_in(heuristics, launcher)
+        autotuner = generated.autotuner(heuristics.CachingAutotuner)
+        assert autotuner.run(1, 2, 80, stream=0) == "plain"
+        step_out()
+    assert len(said) == 1 and "of ikp's" in said[0]
 
 
 def test_a_function_that_a_worker_dropped_is_loaded_anew(heuristics: Any) -> None:

@@ -83,6 +83,11 @@ class Worker:
     """
 
     def __init__(self) -> None:
+        # Here, and for programs with jobs alone: a finder of the program's may wait for the caller,
+        # which waits for the thread.
+        from ikp.session.own_objects import lie_apart
+
+        self._lie_apart = lie_apart
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._open = True
         self._over = ""  # why no job is taken any more
@@ -157,13 +162,11 @@ class Worker:
             self._runs.release()
 
     def _run_jobs(self) -> None:
-        from ikp.session.own_objects import lie_apart  # a program without jobs has no such objects
-
         waiting: list[tuple[float, Job]] = []  # the time of each job's next call, and the job
 
         def run(job: Job) -> None:
             again = None
-            lie_apart()
+            self._lie_apart()
             try:
                 again = job()
             except Exception:  # noqa: BLE001 - launches would wait for this thread for ever

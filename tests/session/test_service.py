@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -556,3 +557,25 @@ def test_who_asks_for_it_hears_of_each_reading(
         until(lambda: any(each.lifted is not None for each in prof._recording._taken))
         until(lambda: heard)
     assert {*heard} == {gpu.call(threading.get_ident)}
+
+
+def test_a_thread_begins_while_its_caller_holds_what_the_programs_imports_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held, late = threading.RLock(), list[str]()
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if held.acquire(timeout=0.2):
+                held.release()
+            else:
+                late.append(name)
+
+    monkeypatch.delitem(sys.modules, "ikp.session.own_objects", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    with held:
+        worker = Worker()
+        assert worker.call(lambda: 5) == 5
+    worker.end("over")
+    assert not late

@@ -139,6 +139,7 @@ def spills(registers: int, *loops: LoopFacts, warps: int = 8, results: float = 1
         (64, 8, "as many as 4 blocks of 256 threads", "lift the limit"),
         (128, 16, "blocks of 512 threads leave each 128", "smaller blocks"),
         (255, 8, "", "more warps for the tile"),
+        (32, 2, "registers spill to local memory: ", "more warps for the tile"),
     ],
 )
 def test_the_change_for_spills_follows_from_what_limits_registers(

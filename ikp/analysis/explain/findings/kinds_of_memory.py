@@ -120,8 +120,9 @@ _OF_LARGE_BLOCKS: Final = (
 )
 _ALL: Final = 65_536
 """Registers of an SM."""
-_BLOCKS: Final = 32
-"""Blocks of an SM, at most."""
+_BLOCKS: Final = 8
+"""Most blocks of an SM whose share of its registers shows a limit: so many small ones divide it in
+so many ways that one of them leaves any count, which a compiler may have chosen itself."""
 
 
 def _of_spills(launch: Prepared, work: CountedWork) -> tuple[str, str]:

@@ -77,6 +77,10 @@ _DATA: Final = ("load.global", "copy.global", "atomic.global")
 """Units whose loops without known trips may ask for any number of bytes."""
 
 
+IDLE: Final = 0.4
+"""Share of the nearest roof below which no unit of the device holds a kernel up."""
+
+
 def nearest(launch: Prepared, without: tuple[str, ...] = (), gone: float = 0.0) -> float:
     """Return the largest share of a roof, by what well-made kernels reach of it: 1 is at it.
 

@@ -34,7 +34,7 @@ from ikp.analysis.explain.places import (
     where_of_rows,
 )
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import IDLE, nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.run_figures import FAR
@@ -238,7 +238,6 @@ _BUS: Final = 55.0
 """Bytes in a nanosecond over PCI Express 5.0 with 16 lanes, as copies reach it."""
 _LATENCY: Final = 5_000
 """Nanoseconds of a median wait for a load that DRAM's queues don't reach: they take up to two."""
-_IDLE: Final = 0.4
 _LONG: Final = 0.15
 """Share of the warps' time in such waits from which on they are a finding."""
 
@@ -258,7 +257,7 @@ def _known(launch: Prepared, some: list[Access]) -> Iterator[Finding]:
     size = moved_bytes(some)
     whose = _whose(launch)
     over_bus = size / _BUS / launch.duration
-    if whose == "managed" and nearest(launch) >= _IDLE:
+    if whose == "managed" and nearest(launch) >= IDLE:
         return  # its pages are on the device
     saved = 1 - nearest(launch)
     if over_bus < _LONG or not enough(launch, saved * launch.duration):
@@ -327,7 +326,7 @@ def _whose(launch: Prepared) -> str:
 
 
 def _by_latency(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
-    if nearest(launch) >= _IDLE or any(is_atomic(each[1]) for each in work.accesses()):
+    if nearest(launch) >= IDLE or any(is_atomic(each[1]) for each in work.accesses()):
         return
     if any(one.facts.polls for one in work.ranges):
         return

@@ -14,7 +14,6 @@ from typing import Final
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
-from ikp.analysis.explain.findings.warp_wide_costs import IDLE
 from ikp.analysis.explain.line_costs import LineCost, line_costs
 from ikp.analysis.explain.peaks import ISSUE
 from ikp.analysis.explain.places import (
@@ -25,7 +24,7 @@ from ikp.analysis.explain.places import (
     where_of,
 )
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import NEAR, REACHED, nearest, share_of
+from ikp.analysis.explain.roofs import IDLE, NEAR, REACHED, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.code_facts import LineFacts

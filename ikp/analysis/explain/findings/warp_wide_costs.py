@@ -11,12 +11,9 @@ from typing import Final
 
 from ikp.analysis.explain.counted_work import CountedWork, RangeWork, if_counted
 from ikp.analysis.explain.findings.needless_instructions import extra_of
-from ikp.analysis.explain.places import (
-    share_of_time,
-    where_of,
-)
+from ikp.analysis.explain.places import share_of_time, where_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.roofs import nearest
+from ikp.analysis.explain.roofs import IDLE, nearest
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
@@ -37,8 +34,6 @@ _AROUND: Final = 3.0
 """Instructions that go with each shuffle of a reduction: itself, its sum, and a move or a wait."""
 _TIME: Final = 0.25
 """Share of the warps' time in such code from which on it is a finding."""
-IDLE: Final = 0.4
-"""Share of the nearest roof below which no unit of the device holds the kernel up."""
 
 
 @if_counted

@@ -28,6 +28,18 @@ def options_of(path, **more):
     return SimpleNamespace(path=str(path), **plain | more)
 
 
+def launcher_of_one():
+    """Return a launcher that has recorded one launch of ``k``."""
+    return SimpleNamespace(
+        begin_anew=lambda: None,
+        recorded=Counter(k=1),
+        plain=Counter(),
+        plan=plan(),
+        aside=set(),
+        session=None,
+    )
+
+
 @pytest.mark.parametrize(("bits", "cycles"), [(32, 94), (64, 109)])
 def test_the_share_is_bounded_by_what_a_record_of_the_clock_can_take(bits, cycles):
     made = warp((100, 150), (200, 300), clock=replace(CYCLES, bits=bits))  # half a ns per cycle
@@ -54,9 +66,8 @@ def test_of_a_sample_it_is_told_and_what_all_warps_had_to_bear(tmp_path, capfd):
     shares = [_recording(each).split("about ")[1].split(" %")[0] for each in (made, sampled)]
     assert float(shares[0]) == pytest.approx(2 * float(shares[1]), abs=0.2)
     options = options_of(tmp_path / "x.pftrace", explain=False)
-    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set())
     for each, wanted in ((made, False), (sampled, True)):
-        report(SimpleNamespace(facts={}), launcher, options, each, wrote=False)
+        report(SimpleNamespace(facts={}), launcher_of_one(), options, each, wrote=False)
         assert ("--sample 1 records ranges in all" in capfd.readouterr().err) == wanted
 
 
@@ -64,9 +75,8 @@ def test_of_a_sample_it_is_told_and_what_all_warps_had_to_bear(tmp_path, capfd):
 def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capfd):
     path = tmp_path / "x.pftrace"
     path.touch()
-    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set())
     made = warp((100, 150), clock=CYCLES)
-    report(SimpleNamespace(facts={}), launcher, options_of(path), made, wrote=wrote)
+    report(SimpleNamespace(facts={}), launcher_of_one(), options_of(path), made, wrote=wrote)
     said = capfd.readouterr().err
     assert (f"ikp: wrote {path} (0 KiB).\n" in said) == wrote
     assert (f"ikp: nothing was written: {path} is of an earlier run." in said) != wrote
@@ -87,15 +97,7 @@ def test_a_gpu_that_has_failed_is_told_and_nothing_is_raised(error, wanted, tmp_
     none = decode([], {}, {})
     session = type("Session", (), {"__exit__": ended, "trace": none, "facts": {}})()
     options = options_of(tmp_path / "x.pftrace")
-    launcher = SimpleNamespace(
-        begin_anew=lambda: None,
-        recorded=Counter(k=1),
-        plain=Counter(),
-        plan=plan(),
-        aside=set(),
-        session=None,
-    )
-    Recording(options, launcher, session=session, path=options.path).end()
+    Recording(options, launcher_of_one(), session=session, path=options.path).end()
     said = capfd.readouterr().err
     assert wanted in said and "k: 1 of 1 launches recorded" in said
 
@@ -118,15 +120,7 @@ def test_what_a_program_has_taken_from_itself_ends_in_a_line(
 
     monkeypatch.setattr(Recording, "_write", fails)
     options = options_of(tmp_path / "x.pftrace")
-    launcher = SimpleNamespace(
-        begin_anew=lambda: None,
-        recorded=Counter(k=1),
-        plain=Counter(),
-        plan=plan(),
-        aside=set(),
-        session=None,
-    )
-    Recording(options, launcher, path=options.path).end()
+    Recording(options, launcher_of_one(), path=options.path).end()
     assert f"ikp: the trace is lost: {wanted}" in capfd.readouterr().err
 
 

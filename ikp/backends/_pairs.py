@@ -78,7 +78,7 @@ def _apart(
 def middle(values: Sequence[float]) -> float:
     """Return the median of the means of all pairs of values (Hodges and Lehmann).
 
-    It spreads less than the median, by a fifth where the values are normal, and a few values that
+    It spreads less than the median, by a fifth where the values are normal. A few values that
     are far off move it as little. Of values in two heaps it is near their mean.
     """
     return statistics.median(_means(values))

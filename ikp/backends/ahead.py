@@ -86,7 +86,7 @@ class PatchesAhead:
         package's name would be the program's.
 
         They lie in memory. A pipe would have this thread wait for the process while a window is to
-        open, and where that has died, a program that does not ignore SIGPIPE would end.
+        open. Where that has died, a program that does not ignore SIGPIPE would end.
 
         Raises:
             OSError: it can't be started.

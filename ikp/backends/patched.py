@@ -1,4 +1,4 @@
-"""A launch recorded by probes in its cubin or PTX: takes its buffer, patches, adds its facts."""
+"""A launch recorded by probes in its cubin or PTX: takes its buffer, and has its kernel patched."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ from ikp.core.abi import (
     Language,
     segment_bytes,
 )
-from ikp.core.run_figures import (
-    AddressFigures,
-    TriedSuspects,
-)
+from ikp.core.run_figures import AddressFigures, TriedSuspects
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
 from ikp.driver import cuda
 from ikp.errors import PatchError

@@ -1,4 +1,4 @@
-"""``timed``: events around the program's own launches; medians of recorded and plain ones.
+"""``timed``: events around the program's own launches, to compare recorded and plain ones.
 
 The plain launches are the program's own, between the chosen ones or after them. The difference of
 both is what recording took: what an event takes is in both. Where recorded and plain launches came

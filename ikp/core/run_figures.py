@@ -157,8 +157,9 @@ TIMED: Final = "timed "
 
 @dataclass(frozen=True, slots=True)
 class TimedLaunches:
-    """Medians of recorded and of plain launches, and how far their difference may be off.
+    """Times of recorded and of plain launches, and how far their difference may be off.
 
+    They are medians. But ``in_turn``, ``plain_us`` is the recorded one less the difference.
     ``recorded_us`` is None where the GPU waited for the recorded launches. ``in_turn`` says whether
     each recorded launch had a plain one next to it, so that a change from launch to launch cancels.
     """

@@ -104,12 +104,11 @@ class Pool:
     def __init__(self, ordinal: int) -> None:
         device = cuda.use_primary_context(ordinal)
         wish = _PoolProperties(_PINNED, 0, _DEVICE_LOCATION, device)
-        self._pool, self._stream, self._zeros = (ctypes.c_void_p() for _ in range(3))
+        self._pool, self._stream = ctypes.c_void_p(), ctypes.c_void_p()
         cuda.call("cuMemPoolCreate", ctypes.byref(self._pool), ctypes.byref(wish), to="make a pool")
         cuda.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING, to="make a stream")
-        size = ctypes.c_size_t(_ZEROS_BYTES)
-        cuda.call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
-        ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
+        self._zeros = _pinned(_ZEROS_BYTES)
+        self._zeros[:] = 0
         # While kernels run, to pin memory would wait for them.
         self._landing, self._staged = _pinned(_LANDING_BYTES), np.zeros(0, np.uint8)
 
@@ -165,13 +164,13 @@ class Pool:
             rows = min(step, part.rows - first)
             there = _Side(0, 0, _DEVICE, None, base + part.at + first * part.pitch, None)
             there.pitch = part.pitch
-            here = _Side(0, 0, _HOST, self._zeros.value, 0, None, part.width)
+            here = _Side(0, 0, _HOST, self._zeros.ctypes.data, 0, None, part.width)
             self._copy(_CopyOfRows(here, there, part.width, rows), "zero its memory")
 
     def _clear_run(self, address: int, nbytes: int) -> None:
         for at in range(0, nbytes, _ZEROS_BYTES):
             size = min(_ZEROS_BYTES, nbytes - at)
-            self._to_device(address + at, self._zeros.value or 0, size, "zero its memory")
+            self._to_device(address + at, self._zeros.ctypes.data, size, "zero its memory")
 
     def write(self, addresses: Sequence[int], data: NDArray[np.uint8]) -> None:
         """Copy bytes to each of some addresses, and wait for the copies.

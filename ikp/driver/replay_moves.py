@@ -88,8 +88,8 @@ sub.u32 w, 5, t;
 shr.u32 turn, lane, w;
 """
 """Lanes side by side have the rows of one header, so that each load and store is of whole lines of
-memory: how many headers are loaded at a time, which header and row are the lane's, and which lanes
-have the rows of the lane's own slot that say how many records it has, and that it has ended."""
+memory. Here: how many headers are loaded at a time, and which header and row are the lane's. Then
+which lanes have the rows of the lane's own slot that say its number of records, and its end."""
 
 
 def _header_rows(k: int, n: int) -> str:

@@ -1,4 +1,4 @@
-"""The report of ``ikp run`` on one process: recorded launches, losses, the file."""
+"""The end of ``ikp run`` in one process: closes the session, reports launches, losses, the file."""
 
 from __future__ import annotations
 

@@ -234,8 +234,7 @@ class LaunchRecorder:
         self.seen.let_go(launch)
         self._check_context()
         self._check_capture(launch.stream or 0)
-        stream, block = launch.stream or 0, block_of(launch)
-        grid = launch.grid[0], launch.grid[1], launch.grid[2]
+        stream, grid, block = launch.stream or 0, grid_of(launch), block_of(launch)
         captured = cuda.capturing(stream)
         # A graph's nodes keep arguments, and a program that changes a node passes the plain count.
         argue = bool(launch.extensible) and not captured

@@ -19,7 +19,7 @@ from ikp.core.trace import Launch
 Ints = NDArray[np.int64]
 
 OTHER_ROWS: Final = 4
-"""A launch's own row, two counters, and one SM's."""
+"""About how many rows a launch has beside its warps': its own, and those of some CTA slots."""
 MOST_ROWS: Final = 100_000
 """Rows from which on launches share theirs: by then, a viewer takes 300 MB for them."""
 

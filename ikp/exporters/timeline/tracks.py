@@ -17,8 +17,8 @@ process id, and is one with any other process of that id. All tracks are plain o
 order, and each has slices or a counter to show while it is collapsed. A lane is a CTA slot. All
 launches of a device share its two counters, and so one scale.
 
-Where rows are ``shared``, the launches of a kernel are slices of one row, one after the other, and
-those below them share the rows of CTA slots and warps. Two that overlap have a row each.
+Where rows are ``shared``, the launches of a kernel are slices of one row, one after the other.
+Those below them share the rows of CTA slots and warps. Two that overlap have a row each.
 """
 
 from __future__ import annotations

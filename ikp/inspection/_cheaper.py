@@ -4,8 +4,8 @@ Quotients and roots that are only compared; factors of all that a loop sums up; 
 loaded in pieces and put together; small integers that are converted one by one; lengths that are
 guarded against overflow; loads that are multiplied by zero.
 
-Sums: tensor cores could add to a sum themselves; lanes could add up their numbers once, behind a
-loop, of which each iteration only adds to a sum of all.
+Sums: lanes could add up their numbers once, behind a loop, of which each iteration only adds to a
+sum of all.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from ikp.inspection._operands import PRODUCTS
 from ikp.sass.control_flow.graph import reached
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.effects import operand
@@ -76,7 +77,6 @@ def _check(uses: DefUse, at: int, each: Instruction) -> set[int]:
     return {one for check in checks for one in (check, *uses.users(check))}
 
 
-_PRODUCTS: Final = ("HMMA", "HGMMA", "QGMMA", "QMMA", "IMMA", "IGMMA")
 _CONVERTS: Final = ("I2F", "I2FP", "MOV", "HADD2", "F2F")
 
 
@@ -110,7 +110,7 @@ def _scaled_product(uses: DefUse, at: int, text: str, body: frozenset[int]) -> s
         one = work.pop()
         if one not in body:
             return None
-        if uses.flow.code.instructions[one].op in _PRODUCTS:
+        if uses.flow.code.instructions[one].op in PRODUCTS:
             ends = True
         elif one not in found:
             found.add(one)

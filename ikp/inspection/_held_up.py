@@ -1,5 +1,5 @@
-"""Instructions that hold a warp up by what they are: calls, sleeps, ordered loads, unpipelined
-products.
+"""Instructions that hold a warp up by what they are: calls, sleeps, clocks, votes, swaps, split
+warps, ordered or lone loads, unpipelined products.
 
 A function that is not inlined saves registers, and nothing moves across its call. A load that may
 be of a store's address stays behind the store, though the compiler unrolled the loop around both:
@@ -272,18 +272,13 @@ def unpipelined(uses: DefUse) -> list[int]:
     found, code = list[int](), uses.flow.code.instructions
     every = 0
     for loop, products in _products(uses).items():
-        own = _own_of(uses, loop)
+        own = uses.own(loop)
         if any(code[at].op in _COPIES for at in own):
             return []
         loads = [at for at in own if code[at].op == "LDG" and lane_bytes(code[at].opcode) >= _WIDE]
         every += len(loads)
         found += [at for at in loads if _is_used_before(products, uses, loop, at)]
     return found if len(found) >= _MOST * max(every, 1) else []
-
-
-def _own_of(uses: DefUse, loop: Loop) -> list[int]:
-    """Return the kernel's instructions in a loop, and in no inner one."""
-    return [at for at in loop.body if uses.flow.loop_of(at) == loop and at not in uses.ours]
 
 
 def _is_used_before(products: list[int], uses: DefUse, loop: Loop, load: int) -> bool:

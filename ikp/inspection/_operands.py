@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ikp.sass.control_flow.flow import Flow, Loop
+from ikp.sass.control_flow.flow import Flow
 from ikp.sass.dataflow.def_use import DefUse
 from ikp.sass.disassembly.listing import Instruction
 from ikp.sass.disassembly.opcodes import Work, work_of
 
-_PRODUCTS: Final = ("HMMA", "HGMMA", "QGMMA", "QMMA", "IMMA", "IGMMA")
+PRODUCTS: Final = ("HMMA", "HGMMA", "QGMMA", "QMMA", "IMMA", "IGMMA")
+"""Products of tensor cores."""
 _STORES: Final = ("STS", "STSM")
 _LOADS: Final = ("LDG", "LDS", "LDSM", "LD")
 _FAR: Final = 4096
@@ -27,23 +28,17 @@ def reworked(uses: DefUse) -> tuple[set[int], set[int]]:
     flow = uses.flow
     code, found, ends = flow.code.instructions, set[int](), set[int]()
     for loop in flow.loops:
-        own = _own(flow, loop)
-        if not any(code[at].op in _PRODUCTS for at in own):
+        own = uses.own(loop)
+        if not any(code[at].op in PRODUCTS for at in own):
             continue
         for at in own:
-            if code[at].op not in (*_STORES, *_PRODUCTS) or at in uses.ours:
+            if code[at].op not in (*_STORES, *PRODUCTS):
                 continue
             for text in _values(uses, at):
                 if made := _on_the_way(uses, at, text, loop.body):
                     found |= made
                     ends.add(at)
     return found, ends
-
-
-def _own(flow: Flow, loop: Loop) -> set[int]:
-    """Return the instructions of a loop that are in no inner one."""
-    inner = {at: flow.loop_of(at) for at in loop.body}
-    return {at for at, one in inner.items() if one is not None and one.header == loop.header}
 
 
 def _values(uses: DefUse, at: int) -> tuple[str, ...]:
@@ -65,7 +60,7 @@ def _on_the_way(uses: DefUse, at: int, text: str, body: frozenset[int]) -> set[i
         if one in seen:
             continue
         op = code[one].op
-        if op in _PRODUCTS or len(seen) > _FAR:
+        if op in PRODUCTS or len(seen) > _FAR:
             return set()
         if op in _LOADS:
             loaded = True
@@ -114,4 +109,4 @@ def _adds(each: Instruction) -> bool:
 def _are_products(flow: Flow, sources: Iterable[int]) -> bool:
     """Whether there are instructions, all of which are products."""
     ops = {flow.code.instructions[source].op for source in sources}
-    return bool(ops) and ops <= {*_PRODUCTS}
+    return bool(ops) and ops <= {*PRODUCTS}

@@ -44,18 +44,12 @@ def _of_loop(uses: DefUse, loop: Loop) -> set[int]:
     """Return the floating-point arithmetic of a loop, outside of inner ones, that none moves."""
     code = uses.flow.code.instructions
     still, ops = set[int](), {code[at].op for at in loop.body}
-    for at in _own(uses, loop):
+    for at in uses.own(loop):
         each = code[at]
         if _fits(each, ops) and not each.guard and _are_still(uses, at, _asked(each), loop, still):
             still.add(at)
     loaded = {at for at in still if code[at].op in _LOADS}
     return {at for at in _behind(uses, loaded, still) if work_of(code[at]) is Work.FLOAT}
-
-
-def _own(uses: DefUse, loop: Loop) -> list[int]:
-    """Return the program's instructions of a loop that are in no inner one, in order."""
-    inner = {at: uses.flow.loop_of(at) for at in loop.body if at not in uses.ours}
-    return sorted(at for at, one in inner.items() if one and one.header == loop.header)
 
 
 def _fits(each: Instruction, ops: set[str]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ikp.sass.control_flow.flow import Flow
+from ikp.sass.control_flow.flow import Flow, Loop
 from ikp.sass.dataflow.liveness import Liveness
 from ikp.sass.disassembly.effects import bits_of, members, operand
 from ikp.sass.disassembly.listing import Instruction
@@ -48,6 +48,11 @@ class DefUse:
         """Yield the instructions with some operations, and their indices; without ``ours``."""
         code = self.flow.code
         return ((at, code.instructions[at]) for at in code.of(*ops) if at not in self.ours)
+
+    def own(self, loop: Loop) -> list[int]:
+        """Return the instructions of a loop that are in no inner one; without ``ours``."""
+        some = (at for at in loop.body if at not in self.ours)
+        return sorted(at for at in some if self.flow.loop_of(at) == loop)
 
     def source_bits(self, at: int, registers: int = -1) -> int:
         """Return the instructions that may have written what one reads, as bits.

@@ -1,9 +1,13 @@
-"""``costly-line``: a source line whose comparisons, conversions or other by-work take the time.
+"""Findings by lines' time: ``costly-line``, ``slow-arithmetic``, ``unused-random-numbers``.
 
-A kernel is there to load, multiply, add and store. Where one line spends a large part of the warps'
-time on what goes beside that (checks and selections, bits of integers, transcendental functions,
-votes, reads of a clock), a change of that line wins its time, as far as no roof holds the rest up.
-Address arithmetic and branches do not count: every loop has them, and what waits shows there.
+A kernel is there to load, multiply, add and store. By-work goes beside that: checks and selections,
+bits of integers, transcendental functions, votes, reads of a clock. Where one line spends a large
+part of the warps' time on by-work, a change of that line wins its time, as far as no roof holds the
+rest up. Address arithmetic and branches do not count: every loop has them, and what waits shows
+there.
+
+Lines with divisions, roots and powers, and those of Triton's random numbers, are findings by the
+time of their arithmetic.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ikp.analysis.explain.counted_work import GUESS, CountedWork, if_counted
+from ikp.analysis.explain.findings.needless_instructions import UNITS
 from ikp.analysis.explain.findings.slow_instructions import REMEDIES, slow_arithmetic
 from ikp.analysis.explain.line_costs import LineCost, line_costs
 from ikp.analysis.explain.places import short_line, where_of
@@ -31,8 +36,6 @@ _MOSTLY: Final = 0.5
 """
 _BUSY: Final = 0.3
 """Share of a roof of instructions below which a warp's time is latency, of any code."""
-_UNITS: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1")
-"""Roofs that such a line fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class _Work:
     suggestion: str
 
 
+_CONVERSIONS: Final = _Work(
+    "conversions",
+    "convert once, ahead of the loop, or keep the number in the type that the arithmetic has",
+)
 _KINDS: Final = {
     "compare": _Work(
         "comparisons and selections",
@@ -52,14 +59,8 @@ _KINDS: Final = {
         "do it once: hoist what no iteration changes, step an index by an addition in place of "
         "working it out, use an instruction of the hardware for bits (popc, brev, prmt, dp4a)",
     ),
-    "conversions": _Work(
-        "conversions",
-        "convert once, ahead of the loop, or keep the number in the type that the arithmetic has",
-    ),
-    "convert": _Work(
-        "conversions",
-        "convert once, ahead of the loop, or keep the number in the type that the arithmetic has",
-    ),
+    "conversions": _CONVERSIONS,
+    "convert": _CONVERSIONS,
     "xu": _Work(
         "transcendental functions",
         "multiply in place of adding logarithms, compute a value once and keep it, or use a "
@@ -82,17 +83,16 @@ def costly_lines(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     yield from _random_numbers(launch, work)
     if share_of(launch, "issue", "integer", "XU") < _BUSY:
         return
-    kinds = frozenset(_KINDS)
     some = [
         one
         for one in line_costs(launch)
-        if one.share_of(kinds) >= _MOSTLY * one.share and _LIBRARY not in one.line
+        if one.share_of(_KINDS) >= _MOSTLY * one.share and _LIBRARY not in one.line
     ]
-    first = max(some, key=lambda one: one.share_of(kinds), default=None)
-    if first is None or first.share_of(kinds) < _LEAST:
+    first = max(some, key=lambda one: one.share_of(_KINDS), default=None)
+    if first is None or first.share_of(_KINDS) < _LEAST:
         return
-    gone = first.count_of(kinds) / max(work.total, first.count, 1.0)
-    saved = min(first.share_of(kinds), 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), gone))
+    gone = first.count_of(_KINDS) / max(work.total, first.count, 1.0)
+    saved = min(first.share_of(_KINDS), 1 - nearest(launch, UNITS), 1 - nearest(launch, (), gone))
     if enough(launch, saved * launch.duration, _WORTH):
         yield _of_line(launch, first, gone, saved)
 
@@ -117,7 +117,7 @@ def _slow_functions(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
         return
     gone = sum(one.count_of(kinds) for one, kinds in some) / max(work.total, 1.0)
     gone = min(_FASTER * gone, 1.0)
-    saved = min(_FASTER * share, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), gone))
+    saved = min(_FASTER * share, 1 - nearest(launch, UNITS), 1 - nearest(launch, (), gone))
     if not enough(launch, saved * launch.duration, _WORTH) or _are_found(launch):
         return
     first = some[0][0]
@@ -160,7 +160,7 @@ def _random_numbers(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     if share < _DRAWN:
         return
     gone = min(sum(one.count for one in some) / max(work.total, 1.0), 1.0)
-    saved = min(share, 1 - nearest(launch, _UNITS), 1 - nearest(launch, (), gone))
+    saved = min(share, 1 - nearest(launch, UNITS), 1 - nearest(launch, (), gone))
     if not enough(launch, saved * launch.duration, _WORTH):
         return
     ranges = some[0].ranges
@@ -206,7 +206,7 @@ def _of_line(launch: Prepared, one: LineCost, gone: float, saved: float) -> Find
     return finding(
         launch,
         "costly-line",
-        title=f"{place} takes {100 * one.share_of(frozenset(_KINDS)):.0f} % of the warps' time for "
+        title=f"{place} takes {100 * one.share_of(_KINDS):.0f} % of the warps' time for "
         f"{words.words}: {each:,.0f} in each {of} of {one.ranges[0].name}, with what goes with "
         f"them {100 * gone:.0f} % of all instructions",
         number=Number("such instructions of the line, of all", gone, "share"),

@@ -17,6 +17,7 @@ from ikp.analysis.evidence import plural
 from ikp.analysis.explain.activity import MEMORY, Activity
 from ikp.analysis.explain.counted_work import CountedWork, counted_work
 from ikp.analysis.explain.findings.idle_sms import UNUSED
+from ikp.analysis.explain.findings.tiles import TILES
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.places import where_of_rows
 from ikp.analysis.explain.prepared import Prepared
@@ -377,7 +378,7 @@ def _few_for_a_tile(launch: Prepared, room: Room) -> Iterator[Finding]:
     full = (room.warps or 0.0) / (room.possible or 1)
     won = max(1 - max(full, nearest(launch) / _REACHED), 0.0)
     few = full <= _PART and nearest(launch) < _BELOW
-    tiles = launch.launch.backend in _TILES and not _multiplies(launch)
+    tiles = launch.launch.backend in TILES and not _multiplies(launch)
     if not few or not tiles or not enough(launch, won * launch.duration):
         return
     yield finding(
@@ -406,7 +407,6 @@ def _fills_registers(launch: Prepared, room: Room) -> bool:
     return warps <= _NARROW or (warps <= _USUAL and (room.registers or 0) >= _ALMOST_ALL)
 
 
-_TILES: Final = ("triton",)
 _NARROW: Final = 2
 """Warps of a block up to which a tile is one for few."""
 _USUAL: Final = 4

@@ -1,4 +1,4 @@
-"""Findings that code alone decides: calls, ordered, zeroed or narrow loads, and divergence.
+"""Findings on code that holds warps up: calls, ordered, zeroed, lone or narrow loads, divergence.
 
 A function that was not inlined, a load that stays behind stores of an unrolled loop, and a load of
 what a parameter multiplies by zero: each has a mark that nothing else leaves.
@@ -6,6 +6,8 @@ what a parameter multiplies by zero: each has a mark that nothing else leaves.
 Narrow accesses are to bytes that lie side by side, one number at a time, each with an address and a
 condition of its own: here, where instructions are the limit. A compiler makes one access of several
 where it knows that their addresses follow each other.
+
+A loop that makes one load an iteration, and waits for it, has nothing else under way.
 
 Lanes of a warp run code apart (``divergence``) because their data says so.
 """

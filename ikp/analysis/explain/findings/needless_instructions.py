@@ -41,7 +41,7 @@ from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 from ikp.core.excess_facts import ExtraWork
 
-_UNITS: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1")
+UNITS: Final = ("issue", "integer", "FMA", "XU", "FP64", "L1")
 """Roofs that fewer instructions move away."""
 
 
@@ -71,7 +71,7 @@ def _found(
     if words.by_issue:
         time = min(time, words.times * share * share_of(launch, "issue") / REACHED["issue"])
     eased = ("L1",) if words.with_loads and _loads_one(work, some) else ()
-    saved = min(time, 1 - nearest(launch, _UNITS), 1 - nearest(launch, eased, words.gone * share))
+    saved = min(time, 1 - nearest(launch, UNITS), 1 - nearest(launch, eased, words.gone * share))
     if not words.fewest * parts < count <= words.most * max(parts, 1e-9):
         return
     if share < words.rarest:

@@ -34,7 +34,8 @@ from ikp.analysis.explain.roofs import is_own, nearest, share_of
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number
 
-_TILES: Final = ("triton",)
+TILES: Final = ("triton",)
+"""Languages whose tiles a compiler divides among the lanes of a block."""
 _NARROW: Final = 4
 """Bytes of a lane up to which an access is narrow: four in place of 16."""
 _MOST: Final = 0.5
@@ -65,7 +66,7 @@ _FEWER: Final = (
 @if_counted
 def narrow_tiles(launch: Prepared, work: CountedWork) -> Iterator[Finding]:
     """Yield a finding on loops over tiles so small that each lane moves a number at a time."""
-    if launch.launch.backend not in _TILES or _has_products(work):
+    if launch.launch.backend not in TILES or _has_products(work):
         return
     every = work.global_accesses()
     some = [each for each in every if _is_narrow(launch, each)]
